@@ -1,0 +1,77 @@
+/*
+ * stream.h - the control socket as an object: ordered bytes both ways, descriptors beside them, never blocking.
+ *
+ * A table of calls, so that a TCP or Unix socket and the simulator's link look alike. One owner thread per stream.
+ */
+#ifndef KVRAIL_BASE_STREAM_H
+#define KVRAIL_BASE_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/compiler.h"
+
+KVR_BEGIN_C
+
+/* Descriptors that travel with one send (SCM_RIGHTS): at most this many. */
+#define STREAM_FDS_MAX 8
+
+struct stream;
+
+struct stream_ops {
+	/* Sends some of the bytes, the descriptors with the first of them (they stay the caller's: the call duplicates what it needs).
+	 * Bytes taken (> 0), -EAGAIN, or another -errno: the stream is dead. fd_count must be 0 where carries_fds is false (-EOPNOTSUPP). */
+	ssize_t (*send)(struct stream *stream, const void *bytes, size_t length, const int *fds, unsigned fd_count);
+	/* Bytes received (> 0), 0 at the end, -EAGAIN, or another -errno. Descriptors that came along are appended to fds[*fd_count..]
+	 * and become the caller's; those beyond `fd_capacity` are closed. */
+	ssize_t (*receive)(struct stream *stream, void *bytes, size_t capacity, int *fds, unsigned *fd_count, unsigned fd_capacity);
+	/* For epoll; -1 when there is none (simulator). */
+	int (*event_fd)(const struct stream *stream);
+	/* Frees the object. */
+	void (*close)(struct stream *stream);
+};
+
+/* The process behind a Unix socket as the kernel knows it; pid 0 where unknown (TCP). */
+struct stream_peer {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+};
+
+struct stream {
+	const struct stream_ops *ops;
+	struct stream_peer peer;
+	bool carries_fds; /* a Unix socket: descriptors can be passed, `peer` is true */
+	char name[80];    /* for messages: "unix:pid 812", "10.0.0.7:41822" */
+};
+
+/* Where a listener or a client's server is. */
+struct stream_address {
+	bool is_unix;
+	char path[108]; /* unix */
+	char host[256]; /* tcp: name or address */
+	uint16_t port;
+};
+
+/* "unix:/run/kvrail/kvrail.sock" or "kvrail://host:7471" ("kvrail://[::1]:7471"; the port may be left out: 7471). 0 or -EINVAL. */
+#define STREAM_DEFAULT_PORT 7471
+KVR_MUST_CHECK int stream_parse_address(const char *url, struct stream_address *address);
+
+/* Begins a connection without waiting; sends give -EAGAIN until it stands. Resolving a host name may block: client threads only.
+ * 0 or -errno (-ENOENT, -ECONNREFUSED, ...). */
+KVR_MUST_CHECK int stream_connect(const struct stream_address *address, struct stream **stream);
+
+/* A listening socket (non-blocking descriptor). A stale Unix socket file that nobody listens on is removed first;
+ * -EADDRINUSE when a live server owns it. mode: of the socket file (0600, 0660, ...). port 0: any; read it with stream_bound_port. */
+KVR_MUST_CHECK int stream_listen(const struct stream_address *address, unsigned mode, int *listen_fd);
+uint16_t stream_bound_port(int listen_fd);
+/* 0, -EAGAIN when nobody waits, or -errno (-EMFILE, ...). */
+KVR_MUST_CHECK int stream_accept(int listen_fd, bool is_unix, struct stream **stream);
+/* Wraps a connected socket of socketpair(2), for tests. Takes the descriptor over. 0 or -ENOMEM. */
+KVR_MUST_CHECK int stream_from_fd(int fd, bool is_unix, struct stream **stream);
+
+KVR_END_C
+
+#endif

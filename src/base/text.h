@@ -1,0 +1,50 @@
+/*
+ * text.h - building and reading text with bounds: log lines, JSON, metrics, sizes, times.
+ */
+#ifndef KVRAIL_BASE_TEXT_H
+#define KVRAIL_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+KVR_BEGIN_C
+
+/* Growing text on the heap, always terminated. Zeroed: empty. After -ENOMEM `failed` stays set and appends do nothing. */
+struct text {
+	char *bytes;
+	size_t length;
+	size_t capacity;
+	bool failed;
+};
+void text_append(struct text *text, const char *format, ...) KVR_PRINTF(2, 3);
+void text_append_bytes(struct text *text, const void *bytes, size_t length);
+/* A JSON string with quotes and escapes; bytes that are no UTF-8 are replaced by U+FFFD. */
+void text_append_json_string(struct text *text, const char *string);
+void text_fini(struct text *text);
+
+/* "4096", "64K", "1.5G", "2GiB", "10MB": binary multiples for K, M, G, T with or without iB; decimal ones are refused by name. 0, -EINVAL, -ERANGE. */
+KVR_MUST_CHECK int text_parse_size(const char *string, uint64_t *bytes);
+/* "250ms", "5s", "2m", "1h", "10us", "7ns"; a bare number is refused (which unit?), except 0. 0, -EINVAL, -ERANGE. */
+KVR_MUST_CHECK int text_parse_time(const char *string, uint64_t *ns);
+/* Whole decimal number, nothing behind it. 0, -EINVAL, -ERANGE. */
+KVR_MUST_CHECK int text_parse_u64(const char *string, uint64_t *value);
+
+/* "1.50 GiB", "812 B": at most 15 characters, into a buffer of 16. Returns the buffer. */
+#define TEXT_SHORT 16
+const char *text_size(char buffer[TEXT_SHORT], uint64_t bytes);
+/* "1.5 us", "812 ns", "3.2 s". */
+const char *text_time(char buffer[TEXT_SHORT], uint64_t ns);
+/* Lower-case hex of `length` bytes into 2 * length + 1 characters. */
+void text_hex(char *out, const void *bytes, size_t length);
+/* 2 * length hex digits to bytes; false on any other character. */
+bool text_unhex(void *out, size_t length, const char *hex);
+
+/* The closest of `count` names to `word` (edit distance at most 3), NULL when none is near: "did you mean ...". */
+const char *text_nearest(const char *word, const char *const *names, size_t count);
+
+KVR_END_C
+
+#endif
