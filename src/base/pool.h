@@ -7,6 +7,7 @@
 #ifndef KVRAIL_BASE_POOL_H
 #define KVRAIL_BASE_POOL_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
@@ -23,7 +24,10 @@ struct pool {
 	uint32_t free_count;
 };
 
-/* block_bytes >= 1 is rounded up to 8, or to 64 when it is above 32. The memory is zeroed. 0, -EINVAL (count 0), -ENOMEM. */
+/*
+ * block_bytes >= 1 is rounded up to 8, or to 64 when it is above 32. The memory is zeroed; the first block taken is index 0.
+ * 0, -EINVAL (block_bytes or count 0, count above UINT32_MAX - 1), -ENOMEM; the struct is zeroed on an error.
+ */
 KVR_MUST_CHECK int pool_init(struct pool *pool, uint64_t block_bytes, uint32_t count);
 /* Blocks that are still out are lost with it. Harmless on a zeroed struct. */
 void pool_fini(struct pool *pool);
@@ -46,8 +50,10 @@ static inline uint32_t pool_index(const struct pool *pool, const void *block)
 	return (uint32_t)((uint64_t)((const char *)block - pool->blocks) / pool->block_bytes);
 }
 
+/* block: one of pool_take that has not been given back since. */
 static inline void pool_give(struct pool *pool, void *block)
 {
+	assert(pool->free_count < pool->count && pool_index(pool, block) < pool->count);
 	pool->free_stack[pool->free_count++] = pool_index(pool, block);
 }
 

@@ -40,8 +40,11 @@ struct ring {
 	uint64_t tail_copy;
 };
 
-/* capacity: 2 .. 2^20 messages, rounded up to a power of two. 0, -EINVAL, -ENOMEM. */
+/* capacity: 2 .. 2^20 messages, rounded up to a power of two. 0, -EINVAL, -ENOMEM; the struct is zeroed on an error.
+ * The struct itself must lie on a cache line boundary (aligned_alloc when it is part of a heap object). */
+#define RING_CAPACITY_MAX (UINT32_C(1) << 20)
 KVR_MUST_CHECK int ring_init(struct ring *ring, uint32_t capacity);
+/* Neither side may be in a call. Messages still inside are dropped. Harmless on a zeroed struct. */
 void ring_fini(struct ring *ring);
 
 /* producer thread ----------------------------------------------------------------------------------------------- */
