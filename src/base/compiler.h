@@ -27,7 +27,7 @@
 #define KVR_PREFETCH(address) __builtin_prefetch(address)
 
 #define KVR_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-#define KVR_CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+#define KVR_CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 static inline uint64_t kvr_min_u64(uint64_t a, uint64_t b)
 {

@@ -66,8 +66,8 @@ static inline struct list_node *list_pop_first(struct list_node *head)
 
 #define list_for_each(node, head) for (struct list_node *node = (head)->next; node != (head); node = node->next)
 /* The body may remove `node`. */
-#define list_for_each_safe(node, head)                                                                        \
-	for (struct list_node *node = (head)->next, *node##_after = node->next; node != (head);               \
-	     node = node##_after, node##_after = node->next)
+#define list_for_each_safe(node, head)                                                          \
+	for (struct list_node *node = (head)->next, *node##_after = node->next; node != (head); \
+		node = node##_after, node##_after = node->next)
 
 #endif

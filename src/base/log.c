@@ -72,7 +72,7 @@ static void log_to_stderr(enum log_level level, const char *message)
 	gmtime_r(&seconds, &utc);
 	length = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &utc);
 	rest = snprintf(line + length, sizeof(line) - length, ".%06uZ %s: %s\n",
-			(unsigned)(wall_ns % KVR_SECOND / 1000), log_level_name[level], message);
+		(unsigned)(wall_ns % KVR_SECOND / 1000), log_level_name[level], message);
 	if (rest < 0)
 		return;
 	length += (size_t)rest;

@@ -30,10 +30,10 @@ void log_set_sink(log_sink_fn sink, void *context);
 
 void log_write(enum log_level level, const char *format, ...) KVR_PRINTF(2, 3);
 
-#define log_at(level, ...)                                      \
-	do {                                                    \
-		if (KVR_UNLIKELY((level) <= log_get_level()))   \
-			log_write(level, __VA_ARGS__);          \
+#define log_at(level, ...)                                    \
+	do {                                                  \
+		if (KVR_UNLIKELY((level) <= log_get_level())) \
+			log_write(level, __VA_ARGS__);        \
 	} while (0)
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_at(LOG_WARN, __VA_ARGS__)

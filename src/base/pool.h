@@ -17,9 +17,9 @@ KVR_BEGIN_C
 #define POOL_NONE UINT32_MAX
 
 struct pool {
-	char *blocks;          /* block_bytes * count bytes, aligned to a cache line */
-	uint32_t *free_stack;  /* indices of free blocks; the top is at free_count - 1 */
-	uint64_t block_bytes;  /* a multiple of 8 */
+	char *blocks;         /* block_bytes * count bytes, aligned to a cache line */
+	uint32_t *free_stack; /* indices of free blocks; the top is at free_count - 1 */
+	uint64_t block_bytes; /* a multiple of 8 */
 	uint32_t count;
 	uint32_t free_count;
 };

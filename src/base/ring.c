@@ -12,7 +12,7 @@ KVR_STATIC_ASSERT(sizeof(struct ring) == 3 * KVR_CACHE_LINE, "nothing shares the
 
 int ring_init(struct ring *ring, uint32_t capacity)
 {
-	uint64_t slots = 2;
+	uint64_t slots = 2, bytes;
 
 	memset(ring, 0, sizeof(*ring));
 	if (capacity < 2 || capacity > RING_CAPACITY_MAX)
@@ -20,11 +20,12 @@ int ring_init(struct ring *ring, uint32_t capacity)
 	while (slots < capacity)
 		slots *= 2;
 
-	ring->slots = fault_point("ring_init/slots") ? NULL : aligned_alloc(KVR_CACHE_LINE, slots * sizeof(*ring->slots));
+	bytes = slots * sizeof(*ring->slots);
+	ring->slots = fault_point("ring_init/slots") ? NULL : aligned_alloc(KVR_CACHE_LINE, bytes);
 	if (!ring->slots)
 		return -ENOMEM;
 	/* Writing every page now keeps page faults out of the steps that use the ring. */
-	memset(ring->slots, 0, slots * sizeof(*ring->slots));
+	memset(ring->slots, 0, bytes);
 	ring->mask = slots - 1;
 	return 0;
 }

@@ -26,7 +26,8 @@ struct stream_ops {
 	ssize_t (*send)(struct stream *stream, const void *bytes, size_t length, const int *fds, unsigned fd_count);
 	/* Bytes received (> 0), 0 at the end, -EAGAIN, or another -errno. Descriptors that came along are appended to fds[*fd_count..]
 	 * and become the caller's; those beyond `fd_capacity` are closed. */
-	ssize_t (*receive)(struct stream *stream, void *bytes, size_t capacity, int *fds, unsigned *fd_count, unsigned fd_capacity);
+	ssize_t (*receive)(struct stream *stream, void *bytes, size_t capacity, int *fds, unsigned *fd_count,
+		unsigned fd_capacity);
 	/* For epoll; -1 when there is none (simulator). */
 	int (*event_fd)(const struct stream *stream);
 	/* Frees the object. */

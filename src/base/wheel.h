@@ -23,7 +23,8 @@ KVR_BEGIN_C
 #define WHEEL_TICK_NS ((uint64_t)1000000)
 #define WHEEL_LEVELS 4
 #define WHEEL_SLOT_BITS 6
-#define WHEEL_SLOTS 64 /* per level: 64 ms, 4 s, 262 s, 4.6 hours; later times wait in the last level and are re-armed */
+#define WHEEL_SLOTS \
+	64 /* per level: 64 ms, 4 s, 262 s, 4.6 hours; later times wait in the last level and are re-armed */
 
 struct wheel_timer {
 	struct list_node node;
@@ -36,8 +37,8 @@ struct wheel {
 	uint64_t now_ns; /* of the last step */
 	uint64_t armed;
 	uint64_t busy[WHEEL_LEVELS]; /* one bit a slot: set exactly while its list is not empty */
-	struct list_node due;        /* left their slots, fire next; more than one step's worth when the bound cut it short */
-	struct list_node late;       /* armed with a time in the past: due in the next step, not in this one */
+	struct list_node due;  /* left their slots, fire next; more than one step's worth when the bound cut it short */
+	struct list_node late; /* armed with a time in the past: due in the next step, not in this one */
 	struct list_node slot[WHEEL_LEVELS][WHEEL_SLOTS];
 };
 
