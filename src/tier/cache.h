@@ -1,0 +1,146 @@
+/*
+ * cache.h - what is in L1: the chunk table, who may take it away, and eviction.
+ *
+ * One entry per chunk of one space, with one object per rank and group inside, so that a lookup for eight ranks costs one probe a
+ * chunk. A space is (model identity, salt): two chunks with equal digests in different spaces are different entries, always.
+ *
+ * States of one object of a chunk:
+ *
+ *   absent --cache_reserve--> staged (invisible: only the writer has the reference)
+ *   staged --cache_publish--> resident   (or freed, if the object became resident meanwhile: first to publish wins)
+ *   staged --cache_abort----> freed
+ *   resident --evict, clear--> freed     (whole entries: the objects of all ranks; never one that is held)
+ *
+ * An entry is held while its locks (sessions that are going to read it) or pins (transfers that move it) are not zero. A held
+ * entry is on no eviction list; when the last hold goes it becomes the most recently used one. So eviction always finds
+ * its victim at once, whatever is locked.
+ *
+ * Order of eviction: least recently used first. What counts as use: publishing, the end of the last hold, cache_touch.
+ * Callers touch the chunks of a chain from the last to the first, so that late chunks of a prefix go before early ones.
+ *
+ * Table: open addressing over 64-byte buckets, full keys compared (pitfalls E09), grows a bucket at a time while it is used.
+ * The memory that growing needs comes from outside (cache_wants_memory), since a step may not allocate.
+ *
+ * Owner: the management core. No call allocates, blocks or enters the kernel except cache_create and cache_destroy.
+ */
+#ifndef KVRAIL_TIER_CACHE_H
+#define KVRAIL_TIER_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "tier/l1.h"
+
+KVR_BEGIN_C
+
+#define CACHE_NONE UINT32_MAX
+#define CACHE_DIGEST_BYTES 32
+#define CACHE_PARTS_MAX 256 /* objects of one chunk: ranks x groups */
+
+struct cache_options {
+	struct l1 *l1;            /* stays the caller's, outlives the cache; only the cache calls it from now on */
+	uint32_t spaces_max;      /* (model identity, salt) pairs in use at once */
+	uint32_t chunks_initial;  /* room for so many entries at start; grows */
+	uint32_t high_permille;   /* cache_evict_step works above this share of L1 in use ... */
+	uint32_t low_permille;    /* ... down to this one; equal or 1000: only on demand */
+};
+
+struct cache_counters { /* written by the owner with kvr_counter_add, read by anybody */
+	uint64_t published, present, aborted, evicted_chunks, evicted_bytes, evicted_on_demand, evicted_for_class;
+	uint64_t no_room, collisions, cleared_chunks, grown;
+};
+
+struct cache_stats {
+	uint64_t chunks;           /* entries */
+	uint64_t objects;          /* resident */
+	uint64_t staged;           /* objects reserved and neither published nor aborted */
+	uint64_t resident_bytes;
+	uint64_t staged_bytes;
+	uint64_t locks, pins;      /* sums over entries */
+	uint64_t held_chunks;
+	uint64_t spaces;
+	uint64_t table_bytes;      /* buckets, entries, parts: what L1 costs beside itself */
+};
+
+struct cache;
+
+/* 0, -EINVAL, -ENOMEM. */
+KVR_MUST_CHECK int cache_create(const struct cache_options *options, struct cache **cache);
+/* Gives every object back to L1. */
+void cache_destroy(struct cache **cache);
+const struct cache_counters *cache_counters(const struct cache *cache);
+void cache_get_stats(const struct cache *cache, struct cache_stats *stats);
+/* As l1_verify, over table, lists and counts; with `expect_idle` also that no locks, pins and staged objects exist. 0 or -EILSEQ. */
+int cache_verify(const struct cache *cache, bool expect_idle);
+
+/* ---- spaces ---- */
+
+/* Finds or makes the space of (model, salt) and takes a reference. model: a number that the caller gives to a model identity of a
+ * tenant; parts: objects per chunk (ranks x groups), the same for every space of a model. CACHE_NONE when spaces_max are in use. */
+uint32_t cache_space_acquire(struct cache *cache, uint32_t model, const uint8_t salt[32], uint32_t parts);
+/* A space without references stays while it has chunks and goes with the last. */
+void cache_space_release(struct cache *cache, uint32_t space);
+/* Chunks in all spaces of a model: a model number may be given to another identity only when it is 0. */
+uint64_t cache_model_chunks(const struct cache *cache, uint32_t model);
+
+/* ---- looking ---- */
+
+/* The entry of a chunk or CACHE_NONE. */
+uint32_t cache_find(const struct cache *cache, uint32_t space, const uint8_t *digest);
+/* How many of the first `count` (<= 4096) chunks are there with the objects of all parts, counted up to the first that is not, and their
+ * entries. Prefetches ahead; takes no lock. digests: 32 * count bytes. */
+uint32_t cache_match(const struct cache *cache, uint32_t space, const uint8_t *digests, uint32_t count, uint32_t *entries);
+/* The object of one part of an entry, 0 when absent. */
+l1_ref cache_object(const struct cache *cache, uint32_t entry, uint32_t part);
+/* True when the entry has the objects of all parts. */
+bool cache_complete(const struct cache *cache, uint32_t entry);
+
+/* ---- holding ---- */
+
+void cache_lock(struct cache *cache, uint32_t entry, uint32_t count);
+/* count must not exceed the locks taken: who holds what is the session's book, checked there; a debug assertion here. */
+void cache_unlock(struct cache *cache, uint32_t entry, uint32_t count);
+void cache_pin(struct cache *cache, uint32_t entry);
+void cache_unpin(struct cache *cache, uint32_t entry);
+/* Makes an entry that is not held the most recently used one. */
+void cache_touch(struct cache *cache, uint32_t entry);
+
+/* ---- writing ---- */
+
+/* Memory for one object. Evicts what it must, at most `evict_limit` entries (0: none), after checking that evicting will help.
+ * 0 (l1_ref) when there is no room. */
+l1_ref cache_reserve(struct cache *cache, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit);
+/* True while reserving `count` objects of a class could succeed: free slots and pages plus what is evictable. A bound, cheap. */
+bool cache_could_reserve(const struct cache *cache, uint32_t object_class, uint64_t count);
+/* Makes a staged object visible. 0: published; -EEXIST: another one is resident already, ours has been freed; -ENOSPC: the table cannot
+ * take another entry now (its memory has not come yet): ours is still staged, try again or abort. *entry is set for 0 and -EEXIST. */
+KVR_MUST_CHECK int cache_publish(struct cache *cache, uint32_t space, const uint8_t *digest, uint32_t part, l1_ref object,
+	uint32_t *entry);
+void cache_abort(struct cache *cache, l1_ref object);
+
+/* ---- taking away ---- */
+
+/* Background eviction towards low_permille once high_permille was crossed: at most `limit` entries; returns how many. */
+uint32_t cache_evict_step(struct cache *cache, uint32_t limit);
+/* True while cache_evict_step has work. */
+bool cache_evict_due(const struct cache *cache);
+/* Drops chunks that are not held, of the models for which wanted(context, model) is true: looks at `limit` entries from *cursor (start with 0),
+ * advances it, adds to *dropped and *kept. Returns true when all have been looked at. */
+bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_t model), void *context, uint32_t *cursor,
+	uint32_t limit, uint64_t *dropped, uint64_t *kept);
+
+/* ---- growing ---- */
+
+/* Bytes that the table would like to have next, zeroed and aligned to 64; 0: nothing. The owner has a helper allocate and supplies them. */
+uint64_t cache_wants_memory(const struct cache *cache);
+/* Hands over what cache_wants_memory asked for (malloc family or aligned_alloc: freed with free()); NULL: could not be had, it will ask again later. */
+void cache_supply_memory(struct cache *cache, void *memory, uint64_t bytes);
+/* Memory that the table has done with, to be freed by a helper; NULL: none. */
+void *cache_take_garbage(struct cache *cache);
+/* Moves at most `limit` buckets of an unfinished growth; also done a little by every insertion. */
+void cache_grow_step(struct cache *cache, uint32_t limit);
+
+KVR_END_C
+
+#endif
