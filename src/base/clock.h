@@ -1,8 +1,8 @@
 /*
  * clock.h - time as a number that is passed in.
  *
- * Every step function of the project takes `now_ns`. Only a thread's own loop reads a clock; in the simulator nobody does.
- * Nanoseconds since an arbitrary start, never going back, 64 bits (584 years).
+ * Every step function of the project takes `now_ns`. Only a thread's own loop reads a clock; in the simulator nobody
+ * does. Nanoseconds since an arbitrary start, never going back, 64 bits (584 years).
  */
 #ifndef KVRAIL_BASE_CLOCK_H
 #define KVRAIL_BASE_CLOCK_H

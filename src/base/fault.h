@@ -3,8 +3,8 @@
  *
  *     if (fault_point("pool_init/blocks")) return -ENOMEM;
  *
- * Compiled to `false` unless KVRAIL_FAULT_POINTS is defined (all presets but release). Counting is per process and needs one
- * thread or a test that only arms while one thread runs.
+ * Compiled to `false` unless KVRAIL_FAULT_POINTS is defined (all presets but release). Counting is per process and
+ * needs one thread or a test that only arms while one thread runs.
  */
 #ifndef KVRAIL_BASE_FAULT_H
 #define KVRAIL_BASE_FAULT_H

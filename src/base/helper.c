@@ -18,12 +18,13 @@
 #define HELPER_NAME_BYTES 16
 
 /*
- * The owner pushes jobs on `submitted`, the thread pops them, runs them and pushes them on `finished`. At most `capacity` jobs
- * are between submit and collect, so that `finished` always has room.
+ * The owner pushes jobs on `submitted`, the thread pops them, runs them and pushes them on `finished`. At most
+ * `capacity` jobs are between submit and collect, so that `finished` always has room.
  *
- * Sleeping: the thread exchanges `sleeping` to 1, looks at `submitted` once more, and waits on the futex while the word is 1.
- * The owner pushes first and exchanges the word to 0 after. Of two exchanges of one word one is the later: if it is the
- * thread's, it has acquired the owner's push and finds the job; if it is the owner's, it reads the 1 and wakes the thread.
+ * Sleeping: the thread exchanges `sleeping` to 1, looks at `submitted` once more, and waits on the futex while the word
+ * is 1. The owner pushes first and exchanges the word to 0 after. Of two exchanges of one word one is the later: if it
+ * is the thread's, it has acquired the owner's push and finds the job; if it is the owner's, it reads the 1 and wakes
+ * the thread.
  */
 struct helper {
 	struct ring submitted;

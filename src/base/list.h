@@ -64,6 +64,18 @@ static inline struct list_node *list_pop_first(struct list_node *head)
 	return node;
 }
 
+/* Moves all nodes of the list `from` to the end of `head`, in their order. */
+static inline void list_splice_last(struct list_node *head, struct list_node *from)
+{
+	if (list_empty(from))
+		return;
+	from->next->prev = head->prev;
+	head->prev->next = from->next;
+	from->prev->next = head;
+	head->prev = from->prev;
+	list_init(from);
+}
+
 #define list_for_each(node, head) for (struct list_node *node = (head)->next; node != (head); node = node->next)
 /* The body may remove `node`. */
 #define list_for_each_safe(node, head)                                                          \

@@ -1,9 +1,9 @@
 /*
  * log.h - one line a fact: what failed, on which object, with the values. Lower case, the cause and not a guess.
  *
- * The first function that knows the cause logs it; callers pass the code on. Arguments are not formatted unless the level is on,
- * and the format is checked even so. The step functions may log only through log_rate (hot path rule of ARCHITECTURE.md).
- * Thread-safe: a line is one write(2) to standard error, or one call of the sink.
+ * The first function that knows the cause logs it; callers pass the code on. Arguments are not formatted unless the
+ * level is on, and the format is checked even so. The step functions may log only through log_rate (hot path rule of
+ * ARCHITECTURE.md). Thread-safe: a line is one write(2) to standard error, or one call of the sink.
  */
 #ifndef KVRAIL_BASE_LOG_H
 #define KVRAIL_BASE_LOG_H
@@ -17,7 +17,8 @@ KVR_BEGIN_C
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Lines above this level are dropped. Starts as LOG_INFO. The only mutable state at file scope in the project, with the sink. */
+/* Lines above this level are dropped. Starts as LOG_INFO. The only mutable state at file scope in the project, with the
+ * sink. */
 void log_set_level(enum log_level level);
 enum log_level log_get_level(void);
 

@@ -1,8 +1,8 @@
 /*
  * pool.h - fixed number of blocks of one size, taken and given back without allocation.
  *
- * One owner thread. Blocks come from one area that is allocated (and touched) by pool_init; a block's index is stable and
- * small, so that 32 bits name it in rings and tables. LIFO, so that the warm block comes first.
+ * One owner thread. Blocks come from one area that is allocated (and touched) by pool_init; a block's index is stable
+ * and small, so that 32 bits name it in rings and tables. LIFO, so that the warm block comes first.
  */
 #ifndef KVRAIL_BASE_POOL_H
 #define KVRAIL_BASE_POOL_H
@@ -25,8 +25,8 @@ struct pool {
 };
 
 /*
- * block_bytes >= 1 is rounded up to 8, or to 64 when it is above 32. The memory is zeroed; the first block taken is index 0.
- * 0, -EINVAL (block_bytes or count 0, count above UINT32_MAX - 1), -ENOMEM; the struct is zeroed on an error.
+ * block_bytes >= 1 is rounded up to 8, or to 64 when it is above 32. The memory is zeroed; the first block taken is
+ * index 0. 0, -EINVAL (block_bytes or count 0, count above UINT32_MAX - 1), -ENOMEM; the struct is zeroed on an error.
  */
 KVR_MUST_CHECK int pool_init(struct pool *pool, uint64_t block_bytes, uint32_t count);
 /* Blocks that are still out are lost with it. Harmless on a zeroed struct. */

@@ -1,4 +1,5 @@
-/* random.h - small seeded generator (xoshiro256**, Blackman and Vigna). Not for secrets: those come from getrandom(2). */
+/* random.h - small seeded generator (xoshiro256**, Blackman and Vigna). Not for secrets: those come from
+ * getrandom(2). */
 #ifndef KVRAIL_BASE_RANDOM_H
 #define KVRAIL_BASE_RANDOM_H
 

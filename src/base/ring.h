@@ -1,13 +1,14 @@
 /*
  * ring.h - single-producer single-consumer ring of 64-byte messages between two threads.
  *
- *   shared:    slots[capacity]  +  tail (written by the producer)  +  head (written by the consumer), each on its own line
+ *   shared:    slots[capacity]  +  tail (written by the producer)  +  head (written by the consumer), each on a line
  *   producer:  tail, and a copy of head that is read again only when the ring looks full
  *   consumer:  head, and a copy of tail that is read again only when the ring looks empty
  *
  * Indices run freely and are masked at use; capacity is a power of two. The store-release of tail pairs with the
- * consumer's load-acquire, that of head with the producer's. The struct holds both sides' private words on lines of their
- * own, so that a ring is one object with no false sharing. When both sides are the same thread it works unchanged.
+ * consumer's load-acquire, that of head with the producer's. The struct holds both sides' private words on lines of
+ * their own, so that a ring is one object with no false sharing. When both sides are the same thread it works
+ * unchanged.
  */
 #ifndef KVRAIL_BASE_RING_H
 #define KVRAIL_BASE_RING_H

@@ -21,16 +21,23 @@ KVR_BEGIN_C
 struct stream;
 
 struct stream_ops {
-	/* Sends some of the bytes, the descriptors with the first of them (they stay the caller's: the call duplicates what it needs).
-	 * Bytes taken (> 0), -EAGAIN, or another -errno: the stream is dead. fd_count must be 0 where carries_fds is false (-EOPNOTSUPP). */
+	/*
+	 * Sends some of the bytes (length >= 1), the descriptors with the first of them: they stay the caller's, and
+	 * have gone when a byte has been taken. Bytes taken (> 0), -EAGAIN, or another -errno: the stream is dead
+	 * (-EPIPE, -ECONNRESET) or the call was wrong (-EINVAL: length 0, more than STREAM_FDS_MAX; -EOPNOTSUPP:
+	 * descriptors where carries_fds is false).
+	 */
 	ssize_t (*send)(struct stream *stream, const void *bytes, size_t length, const int *fds, unsigned fd_count);
-	/* Bytes received (> 0), 0 at the end, -EAGAIN, or another -errno. Descriptors that came along are appended to fds[*fd_count..]
-	 * and become the caller's; those beyond `fd_capacity` are closed. */
+	/*
+	 * Bytes received (> 0), 0 at the end, -EAGAIN, or another -errno (-EINVAL: capacity 0). Descriptors that came
+	 * along are appended to fds[*fd_count..] and become the caller's, close-on-exec; those beyond `fd_capacity` are
+	 * closed. At most STREAM_FDS_MAX come with one call. fds and fd_count may be NULL: all are closed.
+	 */
 	ssize_t (*receive)(struct stream *stream, void *bytes, size_t capacity, int *fds, unsigned *fd_count,
 		unsigned fd_capacity);
-	/* For epoll; -1 when there is none (simulator). */
+	/* For epoll; -1 when there is none (simulator). Stays the stream's. */
 	int (*event_fd)(const struct stream *stream);
-	/* Frees the object. */
+	/* Frees the object; descriptors that were not received yet are closed with it. */
 	void (*close)(struct stream *stream);
 };
 
@@ -56,21 +63,36 @@ struct stream_address {
 	uint16_t port;
 };
 
-/* "unix:/run/kvrail/kvrail.sock" or "kvrail://host:7471" ("kvrail://[::1]:7471"; the port may be left out: 7471). 0 or -EINVAL. */
+/*
+ * "unix:/run/kvrail/kvrail.sock" or "kvrail://host:7471", "kvrail://[::1]:7471"; the port may be left out: 7471.
+ * Whether the host exists is not asked. 0 or -EINVAL; *address is untouched then.
+ */
 #define STREAM_DEFAULT_PORT 7471
 KVR_MUST_CHECK int stream_parse_address(const char *url, struct stream_address *address);
 
-/* Begins a connection without waiting; sends give -EAGAIN until it stands. Resolving a host name may block: client threads only.
- * 0 or -errno (-ENOENT, -ECONNREFUSED, ...). */
+/*
+ * Begins a connection without waiting for the peer; sends give -EAGAIN until it stands, and the error when it fails. A
+ * host name is resolved first, which may block: client threads only. Of several addresses of a host the first that does
+ * not fail at once is used. 0 or -errno: -ENOENT (no such socket file or host name), -ECONNREFUSED, -EAGAIN (the
+ * server's backlog is full: try again later), -EHOSTUNREACH, -EINVAL (port 0), -EMFILE, -ENOMEM, ...; *stream is NULL
+ * then.
+ */
 KVR_MUST_CHECK int stream_connect(const struct stream_address *address, struct stream **stream);
 
-/* A listening socket (non-blocking descriptor). A stale Unix socket file that nobody listens on is removed first;
- * -EADDRINUSE when a live server owns it. mode: of the socket file (0600, 0660, ...). port 0: any; read it with stream_bound_port. */
+/*
+ * A listening socket: a non-blocking, close-on-exec descriptor, the caller's. May resolve a host name. mode: of the
+ * socket file (0600, 0660, ...), which it has from the moment it exists. port 0: any; read it with stream_bound_port. A
+ * socket file that nobody listens on is replaced; -EADDRINUSE when a live server owns it or another one is just
+ * starting there; -EEXIST when the path is something other than a socket, which is never removed. The file is the
+ * caller's: unlink it while still listening, since afterwards it may be that of the next server.
+ */
 KVR_MUST_CHECK int stream_listen(const struct stream_address *address, unsigned mode, int *listen_fd);
+/* 0 for a Unix socket. */
 uint16_t stream_bound_port(int listen_fd);
-/* 0, -EAGAIN when nobody waits, or -errno (-EMFILE, ...). */
+/* 0, -EAGAIN when nobody waits, or -errno (-EMFILE, ...: the connection still waits); *stream is NULL on an error. */
 KVR_MUST_CHECK int stream_accept(int listen_fd, bool is_unix, struct stream **stream);
-/* Wraps a connected socket of socketpair(2), for tests. Takes the descriptor over. 0 or -ENOMEM. */
+/* Wraps a connected socket, of socketpair(2) in tests. Takes the descriptor over, and makes it non-blocking and
+ * close-on-exec. 0 or -errno (-ENOMEM, -EBADF); the descriptor is still the caller's then. */
 KVR_MUST_CHECK int stream_from_fd(int fd, bool is_unix, struct stream **stream);
 
 KVR_END_C

@@ -66,8 +66,8 @@ void text_append(struct text *text, const char *format, ...)
 }
 
 /*
- * The bytes of the UTF-8 character at `at`, which is terminated by a zero byte, or 0 when there is none: stray or missing
- * continuation bytes, forms longer than necessary, surrogates, above U+10FFFF.
+ * The bytes of the UTF-8 character at `at`, which is terminated by a zero byte, or 0 when there is none: stray or
+ * missing continuation bytes, forms longer than necessary, surrogates, above U+10FFFF.
  */
 static size_t utf8_length(const unsigned char *at)
 {

@@ -12,7 +12,8 @@
 
 KVR_BEGIN_C
 
-/* Growing text on the heap, always terminated. Zeroed: empty. After -ENOMEM `failed` stays set and appends do nothing. */
+/* Growing text on the heap, always terminated. Zeroed: empty. After -ENOMEM `failed` stays set and appends do
+ * nothing. */
 struct text {
 	char *bytes;
 	size_t length;
@@ -27,10 +28,12 @@ void text_fini(struct text *text);
 
 /* Parsers take the whole string, without blanks and signs, and leave the output untouched on an error. */
 
-/* "4096", "512B", "64K", "64k", "1.5G", "2GiB": multiples of 1024 for K, M, G, T with or without iB, rounded down to whole bytes.
- * "10MB" and its like are refused: nobody knows which of the two meanings was meant. 0, -EINVAL, -ERANGE. */
+/* "4096", "512B", "64K", "64k", "1.5G", "2GiB": multiples of 1024 for K, M, G, T with or without iB, rounded down
+ * to whole bytes. "10MB" and its like are refused: nobody knows which of the two meanings was meant. 0, -EINVAL,
+ * -ERANGE. */
 KVR_MUST_CHECK int text_parse_size(const char *string, uint64_t *bytes);
-/* Why text_parse_size refuses the string, to stand behind it in a message: "MB is a decimal unit, write MiB". NULL: it does not. */
+/* Why text_parse_size refuses the string, to stand behind it in a message: "MB is a decimal unit, write MiB". NULL: it
+ * does not. */
 const char *text_size_refusal(const char *string);
 /* "250ms", "1.5s", "2m", "1h", "10us", "7ns"; a bare number is refused (which unit?), except 0. 0, -EINVAL, -ERANGE. */
 KVR_MUST_CHECK int text_parse_time(const char *string, uint64_t *ns);
@@ -47,8 +50,8 @@ void text_hex(char *out, const void *bytes, size_t length);
 /* 2 * length hex digits to bytes; false on any other character. */
 bool text_unhex(void *out, size_t length, const char *hex);
 
-/* The closest of `count` names to `word` (edit distance at most 3, for short words at most half of their letters), the first of
- * equals; NULL when none is near: "did you mean ...". */
+/* The closest of `count` names to `word` (edit distance at most 3, for short words at most half of their letters), the
+ * first of equals; NULL when none is near: "did you mean ...". */
 const char *text_nearest(const char *word, const char *const *names, size_t count);
 
 KVR_END_C

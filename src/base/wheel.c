@@ -140,17 +140,6 @@ static bool wheel_spread(struct wheel *wheel, unsigned *moves)
 	return true;
 }
 
-static void list_splice_last(struct list_node *head, struct list_node *from)
-{
-	if (list_empty(from))
-		return;
-	from->next->prev = head->prev;
-	head->prev->next = from->next;
-	from->prev->next = head;
-	head->prev = from->prev;
-	list_init(from);
-}
-
 /* Moves the tick to the next slot to visit, at most to `target`. False when there is none up to then. */
 static bool wheel_advance(struct wheel *wheel, uint64_t target)
 {

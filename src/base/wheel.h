@@ -1,13 +1,13 @@
 /*
  * wheel.h - timers, hashed and hierarchical (Varghese and Lauck 1987): arm and cancel cost O(1), a turn is bounded.
  *
- * One owner thread. A timer is embedded in the object that it is about; it fires not earlier than its time and at most one
- * tick (1 ms) after the first step past it, unless the bound of that step put it off. Firing disarms it first, so the
- * callback may arm it again or free the object, and may arm and cancel any other timer.
+ * One owner thread. A timer is embedded in the object that it is about; it fires not earlier than its time and at most
+ * one tick (1 ms) after the first step past it, unless the bound of that step put it off. Firing disarms it first, so
+ * the callback may arm it again or free the object, and may arm and cancel any other timer.
  *
- * A time is cut into digits of six bits, in ticks. A timer waits on the level of the highest digit in which it differs from
- * the wheel's own tick, in the slot that this digit names. So every timer of a level is earlier than all of the levels above,
- * the next busy slot is one bit scan away, and the wheel jumps to it over any stretch of empty ticks.
+ * A time is cut into digits of six bits, in ticks. A timer waits on the level of the highest digit in which it differs
+ * from the wheel's own tick, in the slot that this digit names. So every timer of a level is earlier than all of the
+ * levels above, the next busy slot is one bit scan away, and the wheel jumps to it over any stretch of empty ticks.
  */
 #ifndef KVRAIL_BASE_WHEEL_H
 #define KVRAIL_BASE_WHEEL_H
@@ -45,7 +45,8 @@ struct wheel {
 void wheel_init(struct wheel *wheel, uint64_t now_ns);
 /* Once for each timer object before any other call. */
 void wheel_timer_init(struct wheel_timer *timer, void (*fire)(struct wheel_timer *timer, uint64_t now_ns));
-/* Arms, or moves an armed timer. A time that is not after the last step's fires in the next step, never inside this one. */
+/* Arms, or moves an armed timer. A time that is not after the last step's fires in the next step, never inside this
+ * one. */
 void wheel_arm(struct wheel *wheel, struct wheel_timer *timer, uint64_t at_ns);
 /* Harmless when it is not armed. */
 void wheel_cancel(struct wheel *wheel, struct wheel_timer *timer);
@@ -54,13 +55,13 @@ static inline bool wheel_armed(const struct wheel_timer *timer)
 	return list_linked(&timer->node);
 }
 /*
- * Fires at most `limit` timers, visits at most `limit` busy slots and moves at most `limit` timers to a lower level; returns how
- * many fired. Empty stretches are skipped at no cost, however long. What is left goes on in the next step. A now_ns before that
- * of the last step counts as that one.
+ * Fires at most `limit` timers, visits at most `limit` busy slots and moves at most `limit` timers to a lower level;
+ * returns how many fired. Empty stretches are skipped at no cost, however long. What is left goes on in the next step.
+ * A now_ns before that of the last step counts as that one.
  */
 unsigned wheel_step(struct wheel *wheel, uint64_t now_ns, unsigned limit);
-/* A time before which nothing can fire (a lower bound), UINT64_MAX without timers. It lies after the last step's time unless
- * that step was cut short or a timer was armed for the past. For sleeping, and for virtual clocks. */
+/* A time before which nothing can fire (a lower bound), UINT64_MAX without timers. It lies after the last step's time
+ * unless that step was cut short or a timer was armed for the past. For sleeping, and for virtual clocks. */
 uint64_t wheel_next_ns(const struct wheel *wheel);
 
 KVR_END_C
