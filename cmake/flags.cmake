@@ -30,6 +30,11 @@ target_compile_options(kvr_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-D_GNU_SOURCE
 target_compile_definitions(kvr_flags INTERFACE KVRAIL_VERSION="${PROJECT_VERSION}"
 	$<$<NOT:$<CONFIG:Release>>:KVRAIL_FAULT_POINTS>)
 
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+	# gcc guesses this one wrongly where it optimises little; -O2 is where it is checked.
+	target_compile_options(kvr_flags INTERFACE $<$<NOT:$<CONFIG:Release>>:-Wno-maybe-uninitialized>)
+endif()
+
 if(KVRAIL_SANITIZE)
 	set(sanitize -fsanitize=${KVRAIL_SANITIZE} -fno-sanitize-recover=all)
 	target_compile_options(kvr_flags INTERFACE ${sanitize})
