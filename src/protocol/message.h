@@ -1,17 +1,24 @@
 /*
  * message.h - the structs of every message, and their codecs.
  *
- * decode: reads a whole message (header included) of `length` bytes. Pointers in the struct point into the message: they live
- *   as long as its bytes. Every count and length is checked against its maximum before use. 0, or -EBADMSG with *error filled,
- *   outputs undefined then. Reads nothing outside the message; allocates nothing.
- * encode: writes a whole message into `capacity` bytes; header fields type, length and fixed_length are filled in by it, the rest
- *   comes from the struct's `header`. Returns the message's length, or -EMSGSIZE. *_size gives the length beforehand.
+ * decode: reads a whole message (header included) that begins at `bytes`; `length` bytes are there, and what lies behind the
+ *   message is not looked at. Pointers in the struct point into the message: they live as long as its bytes. Every count and
+ *   length is checked against its maximum before use, and everything that can be judged without knowing the server's state is
+ *   judged here (docs/PROTOCOL.md lists the rules). 0, or -EBADMSG with *error filled, outputs undefined then. Reads nothing
+ *   outside the message; allocates nothing. A reply with an error status is only for error_reply_decode: look at the header first.
+ * encode: writes a whole message into `capacity` bytes; header fields type (where only one fits), length and fixed_length are
+ *   filled in by it, the rest comes from the struct's `header`. Checks the rules of decode, so that what it writes the other
+ *   side accepts. Returns the message's length, -EMSGSIZE (it does not fit), or -EINVAL (the struct breaks a rule: a text or
+ *   count beyond its limit, a field out of range, a status or flag that does not go with the type); the bytes are undefined after
+ *   an error. *_size gives the length beforehand, for messages that can be long.
  * Any thread; no state.
  */
 #ifndef KVRAIL_PROTOCOL_MESSAGE_H
 #define KVRAIL_PROTOCOL_MESSAGE_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "protocol/wire.h"
@@ -178,7 +185,8 @@ struct unregister_request {
 
 /* ---- queue pair ----------------------------------------------------------------------------------------------- */
 
-/* The wrapped request lies in the client's memory; the server fetches it by RDMA READ and answers that one. */
+/* The wrapped request lies in the client's memory; the server fetches it by RDMA READ and answers that one. Both headers carry the same
+ * request id. When the fetch itself fails the answer is an error reply of type WIRE_INDIRECT + 1. */
 struct indirect {
 	struct wire_header header;
 	uint32_t region;
@@ -198,10 +206,10 @@ struct ping {
  */
 struct session_ref {
 	struct wire_text id;      /* 1 .. WIRE_SESSION_ID_MAX bytes */
-	const uint8_t *salt;      /* 32 bytes: SHA-256 of the salt text, zero for none */
-	const uint8_t *parent;    /* 32 bytes, when digest_count > 0 */
+	const uint8_t *salt;      /* 32 bytes: SHA-256 of the salt text, zero for none; NULL in encode: none */
+	const uint8_t *parent;    /* 32 bytes, when digest_count > 0; NULL in encode with first_chunk 0: the seed */
 	const uint8_t *digests;   /* 32 * digest_count bytes */
-	uint32_t first_chunk;
+	uint32_t first_chunk;     /* first_chunk + digest_count <= WIRE_CHUNKS_MAX */
 	uint32_t digest_count;
 };
 
@@ -239,7 +247,7 @@ struct query_request {
 /*
  * RETRIEVE and STORE. The block lists cover chunks first_chunk .. first_chunk + chunk_count - 1, for each group
  * chunk_count * chunk_tokens / tokens_per_block blocks, as (start, count) runs; start WIRE_NULL_BLOCK: null blocks.
- * skip_tokens (RETRIEVE) counts from first_chunk's first token: blocks that lie wholly inside are not written (their ids are
+ * skip_tokens (RETRIEVE; 0 in a STORE) counts from first_chunk's first token: blocks that lie wholly inside are not written (their ids are
  * not looked at), a block that lies partly inside is written whole.
  */
 struct transfer_request {
@@ -251,12 +259,12 @@ struct transfer_request {
 	uint32_t group_count;
 	uint32_t run_count;   /* of all groups, in group order */
 	struct session_ref session;
-	const uint8_t *group_runs; /* u32 per group: how many of the runs are its own */
+	const uint8_t *group_runs; /* u32 per group, read with transfer_group_runs_at: how many of the runs are its own, > 0 */
 	const uint8_t *runs;       /* read with transfer_run_at */
 };
 struct block_run {
-	uint32_t start;
-	uint32_t count;
+	uint32_t start; /* start + count never passes WIRE_NULL_BLOCK, unless start is WIRE_NULL_BLOCK itself */
+	uint32_t count; /* > 0 */
 };
 static inline struct block_run transfer_run_at(const struct transfer_request *request, uint32_t index)
 {
@@ -264,6 +272,13 @@ static inline struct block_run transfer_run_at(const struct transfer_request *re
 
 	__builtin_memcpy(&run, request->runs + (uint64_t)index * sizeof(run), sizeof(run)); /* little-endian hosts only */
 	return run;
+}
+static inline uint32_t transfer_group_runs_at(const struct transfer_request *request, uint32_t group)
+{
+	uint32_t count;
+
+	__builtin_memcpy(&count, request->group_runs + (uint64_t)group * sizeof(count), sizeof(count));
+	return count;
 }
 
 struct transfer_reply {
@@ -351,6 +366,15 @@ MESSAGE_CODEC(clear_request, clear_request)
 MESSAGE_CODEC(empty_reply, empty_reply)           /* type from header.type */
 MESSAGE_CODEC(error_reply, error_reply)           /* type from header.type */
 #undef MESSAGE_CODEC
+
+/* The bytes that encode will write, for those messages that can be longer than a receive buffer. Nothing is checked. */
+size_t register_request_size(const struct register_request *message);
+size_t lookup_request_size(const struct lookup_request *message);
+size_t query_request_size(const struct query_request *message);
+size_t transfer_request_size(const struct transfer_request *message);
+size_t transfer_reply_size(const struct transfer_reply *message); /* only chunk_count is looked at */
+size_t free_locks_request_size(const struct free_locks_request *message);
+size_t end_session_request_size(const struct end_session_request *message);
 
 /* One group or plane as wire bytes, for filling register_request.groups and .planes before encode. */
 #define WIRE_GROUP_BYTES 16u

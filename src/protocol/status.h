@@ -63,7 +63,7 @@ const char *status_name(uint16_t status);
 const char *status_text(uint16_t status);
 /* The negative errno for a status: 0 for OK and PARTIAL, -EPROTO for numbers that this version does not know. */
 int status_to_errno(uint16_t status);
-/* True for OK, PARTIAL, PENDING: the reply has its type's body. All others carry the error body (error.h). */
+/* True for OK, PARTIAL, PENDING: the reply has its type's body. All others carry the body of error_reply (message.h). */
 static inline bool status_has_body(uint16_t status)
 {
 	return status <= STATUS_PENDING;

@@ -108,9 +108,13 @@ struct wire_error {
 	const char *what; /* static text: "session id is empty" */
 };
 
-/* Checks magic, length (WIRE_HEADER_BYTES .. available), fixed_length (header .. length). `available` >= 32 is the caller's to check
- * on a stream. 0, or -EBADMSG with *error filled. Never reads beyond `available`. */
+/* Checks magic, length (WIRE_HEADER_BYTES .. available, and at most WIRE_MESSAGE_BYTES_MAX: else STATUS_TOO_BIG) and fixed_length
+ * (WIRE_HEADER_BYTES .. length). 0, or -EBADMSG with *error filled, *header undefined then. Never reads beyond `available`. */
 KVR_MUST_CHECK int wire_header_decode(const void *bytes, size_t available, struct wire_header *header, struct wire_error *error);
+/* For streams: how long is the message that begins at `bytes`, of which `available` bytes have come? Returns its length, 0 when more
+ * bytes are needed to know, or -EBADMSG with *error filled: wrong magic (told from the first byte on) or a length outside
+ * WIRE_HEADER_BYTES .. limit. The stream cannot be followed after an error. */
+KVR_MUST_CHECK int wire_stream_length(const void *bytes, size_t available, uint32_t limit, struct wire_error *error);
 /* Writes 32 bytes. */
 void wire_header_encode(void *bytes, const struct wire_header *header);
 /* "LOOKUP", "LOOKUP_REPLY", ...; "UNKNOWN" for others. */
