@@ -1,4 +1,8 @@
 # tests/fuzz/fuzz_*.c: one libFuzzer program each; other sources there are compiled into all of them.
+if(NOT TARGET kvr_app)
+	kvrail_left_out(tests/fuzz "needs src/app")
+	return()
+endif()
 file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
 file(GLOB fuzz_helpers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.c ${PROJECT_SOURCE_DIR}/tests/support/*.c)
 list(FILTER fuzz_helpers EXCLUDE REGEX "/fuzz_[^/]*\\.c$")

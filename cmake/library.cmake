@@ -1,7 +1,10 @@
 # The public library: libkvrail.so and libkvrail.a, both with the kvr_* functions of include/kvrail.h and nothing else.
-get_target_property(client_type kvr_client TYPE)
+set(client_type "")
+if(TARGET kvr_client)
+	get_target_property(client_type kvr_client TYPE)
+endif()
 if(NOT client_type STREQUAL STATIC_LIBRARY OR KVRAIL_FUZZ)
-	kvrail_table_row(libkvrail "-" "left out: no sources in src/client, or a fuzzing build")
+	kvrail_left_out(libkvrail "no src/client, or a fuzzing build")
 	return()
 endif()
 
