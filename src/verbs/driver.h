@@ -8,7 +8,8 @@
  *
  * Threads. "polling thread": the one thread that polls a completion queue; it also posts on the queue pairs attached to it.
  * Calls marked [poll] run there, never block and make no system call (a driver that must enter the kernel hands the matter to
- * a thread of its own). All others may block and run on helper or control threads, one at a time per object.
+ * a thread of its own). All others may block and run on helper or control threads: one call at a time per queue pair, but calls on
+ * different queue pairs of one device (create, connect, import, forget, destroy) may run at once on two threads.
  *
  * What all drivers enforce, as the standard (InfiniBand Architecture 1.2.1, chapters 9 to 11) says: queue pair states, access
  * flags, keys and bounds on both sides, in-order completion per send queue, an error completion followed by flushes, receiver

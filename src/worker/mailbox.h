@@ -63,6 +63,11 @@ struct connection {
 	char name[64];           /* for logs and status */
 	void *control;           /* the control thread's object */
 
+	/* The memory it made known by MEMORY, for INDIRECT: region id = index. Written by the control thread: an entry is filled before its
+	 * `present` is stored with release; readers load `present` with acquire, then check the range against the entry. */
+	struct layout_region *regions;
+	uint32_t region_count;   /* size of the array; never changes */
+
 	/* written by the worker alone, read by others with kvr_load_relaxed */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t last_seen_ns; /* a message came */
 	uint64_t requests;
