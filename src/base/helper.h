@@ -37,7 +37,8 @@ struct helper_job *helper_collect(struct helper *helper);
 /*
  * Owner thread. A descriptor that becomes readable when a job has finished (eventfd), for threads that sleep in epoll;
  * -1 with 0 threads. From the first call on a helper_collect that finds nothing clears it with a read(2), so call
- * helper_collect until NULL before sleeping; without that call no helper_collect makes a system call.
+ * helper_collect until NULL before sleeping; it may be readable once more although all has been collected. Without that
+ * call no helper_collect makes a system call.
  */
 int helper_event_fd(struct helper *helper);
 
