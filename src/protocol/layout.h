@@ -51,25 +51,39 @@ struct layout_region {
 	uint64_t address; /* the client's */
 	uint64_t length;
 	uint32_t rkey;
-	bool present;
+	bool present;     /* false: no such region */
 };
+
+#define LAYOUT_OBJECT_BYTES_MAX ((uint64_t)1 << 30) /* of one chunk and group */
 
 static inline size_t layout_bytes(uint32_t plane_count)
 {
 	return sizeof(struct layout) + (size_t)plane_count * sizeof(struct layout_plane);
 }
 
-/* Fills `layout` (layout_bytes(request->plane_count) bytes of the caller's) from a decoded REGISTER: every plane must lie inside its region
+/*
+ * Fills `layout` (layout_bytes(request->plane_count) bytes of the caller's) from a decoded REGISTER: every plane must lie inside its region
  * for all its blocks, strides must not be smaller than blocks, tokens_per_block must divide chunk_tokens, sums must not
- * overflow; objects of at most 1 GiB. 0, or -EINVAL with *error (status INVALID_MEMORY, UNSUPPORTED or MALFORMED, and the words). */
+ * overflow; objects of at most LAYOUT_OBJECT_BYTES_MAX. 0, or -EINVAL with *error: status INVALID_MEMORY, UNSUPPORTED or MALFORMED, the
+ * words, and as `offset` the number of the group or plane (counted over all groups) that is wrong. *layout is undefined then.
+ */
 KVR_MUST_CHECK int layout_build(struct layout *layout, const struct register_request *request, uint32_t chunk_tokens,
 	const struct layout_region *regions, uint32_t region_count, struct wire_error *error);
 
-/* Are the block lists of a RETRIEVE or STORE right for this layout: the number of groups, enough blocks for chunk_count
- * chunks in each (exactly), ids below block_count, null blocks only in whole chunks' runs or anywhere in RETRIEVE (null blocks are not
- * written; a STORE chunk is null when all its blocks of a group are, mixed is refused)? Ids of blocks wholly inside skip_tokens
- * are not looked at. O(runs). 0, or -EINVAL with *error (status INVALID_BLOCK or INVALID_RANGE). */
+/*
+ * Are the block lists of a RETRIEVE or STORE right for this layout: the number of groups, exactly the blocks of chunk_count chunks in
+ * each, ids below block_count? Null blocks may stand anywhere in a RETRIEVE (they are not written); in a STORE a chunk's blocks of a
+ * group are all null or none is. skip_tokens: 0 in a STORE, at most the range's tokens in a RETRIEVE; ids of blocks wholly inside are not
+ * looked at. O(runs). 0, or -EINVAL with *error: status INVALID_BLOCK or INVALID_RANGE, the words, and as `offset` the number of the
+ * run (counted over all groups).
+ */
 KVR_MUST_CHECK int layout_check_blocks(const struct layout *layout, const struct transfer_request *request, struct wire_error *error);
+
+/*
+ * For block lists that passed the check: idle[i] becomes true for each chunk (first_chunk + i) of which nothing of this group is to be
+ * moved: RETRIEVE: it lies wholly inside skip_tokens; STORE: its blocks are null blocks. chunk_count entries. O(runs + chunks).
+ */
+void layout_idle_chunks(const struct layout *layout, const struct transfer_request *request, uint32_t group, bool *idle);
 
 KVR_END_C
 

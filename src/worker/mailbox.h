@@ -3,8 +3,8 @@
  * nothing else of src/worker.
  *
  * Two rings a worker (base/ring.h), one each way. A message hands over an object: from the push on it belongs to the other side,
- * until that side's message gives it back. Both rings are made so large that a push never finds them full: at most one
- * message per request and two per connection are under way in each direction.
+ * until that side's message gives it back. Both rings are made so large that a push never finds them full: at most two
+ * messages per request and three per connection are under way in each direction.
  *
  *   worker                                        management
  *     |  REQUEST (request) ------------------------>  |   decoded; lookups may stay parked there
@@ -16,6 +16,11 @@
  *     |  LOST (connection) ------------------------>  |   its queue pair failed; requests still come back
  *     |  <------------------------ CLOSE (connection) |   fail the queue pair, finish everything
  *     |  CLOSED (connection) ---------------------->  |   no request of it is out, nothing can touch memory any more
+ *     |  <------------- FORGET (connection, region)   |   after regions[region].present was cleared
+ *     |  FORGOTTEN (connection, region) ----------->  |   no INDIRECT reads from it any more: forget_memory may be called
+ *
+ * LOST comes at most once, and never after the worker has seen CLOSE. ABORT may cross a TRANSFER_DONE: then it changes nothing.
+ * When FORGET and CLOSE cross, CLOSED answers both. One FORGET at a time per connection.
  */
 #ifndef KVRAIL_WORKER_MAILBOX_H
 #define KVRAIL_WORKER_MAILBOX_H
@@ -41,6 +46,7 @@ enum to_management {
 	TO_MANAGEMENT_TRANSFER_DONE = 2, /* word[0]: struct request * */
 	TO_MANAGEMENT_LOST = 3,          /* word[0]: struct connection * */
 	TO_MANAGEMENT_CLOSED = 4,        /* word[0]: struct connection * */
+	TO_MANAGEMENT_FORGOTTEN = 5,     /* word[0]: struct connection *, word[1]: region */
 };
 
 enum to_worker {
@@ -49,6 +55,7 @@ enum to_worker {
 	TO_WORKER_REPLY = 3,    /* word[0]: struct request * */
 	TO_WORKER_TRANSFER = 4, /* word[0]: struct request * */
 	TO_WORKER_ABORT = 5,    /* word[0]: struct request * */
+	TO_WORKER_FORGET = 6,   /* word[0]: struct connection *, word[1]: region */
 };
 
 /* One client process' queue pair. Made and freed by the control thread; `number` is small and unique while it lives. */
@@ -57,6 +64,7 @@ struct connection {
 	struct ibv_qp *qp;
 	uint32_t number;
 	uint32_t credits;        /* requests it may have in flight */
+	uint32_t reads_max;      /* RDMA READs in flight: the lesser of both sides' limits; 0: the device's own limit */
 	uint32_t tenant;         /* number of the tenant that its credential binds it to */
 	uint32_t worker_index;
 	bool may_clear;          /* CLEAR is allowed */
@@ -64,9 +72,10 @@ struct connection {
 	void *control;           /* the control thread's object */
 
 	/* The memory it made known by MEMORY, for INDIRECT: region id = index. Written by the control thread: an entry is filled before its
-	 * `present` is stored with release; readers load `present` with acquire, then check the range against the entry. */
+	 * `present` is stored with release; readers load `present` with acquire, then check the range against the entry. To take
+	 * one away: store false, then FORGET. */
 	struct layout_region *regions;
-	uint32_t region_count;   /* size of the array; never changes */
+	uint32_t region_count;   /* size of the array; never changes; 0: no INDIRECT */
 
 	/* written by the worker alone, read by others with kvr_load_relaxed */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t last_seen_ns; /* a message came */
@@ -90,12 +99,14 @@ struct transfer_part {
 	uint64_t object; /* the management core's: l1_ref */
 };
 
-/* Outcomes of CHUNK_PENDING parts are set by the worker: DELIVERED, STORED (arrived), FAILED or CANCELED. */
+/* Outcomes of CHUNK_PENDING chunks are set by the worker: DELIVERED, STORED (arrived), FAILED or CANCELED. All of one transfer's get
+ * the same: planes go in layer order over all chunks, so no chunk is whole before the last plane. The block lists must have passed
+ * layout_check_blocks. */
 struct transfer {
 	const struct layout *layout; /* lives until the registration's last transfer has been given back */
 	struct transfer_part *parts; /* chunk_count * group_count, chunk by chunk */
 	uint8_t *outcomes;           /* enum chunk_outcome, chunk_count */
-	uint64_t moved_bytes;        /* set by the worker */
+	uint64_t moved_bytes;        /* set by the worker; 0 when it failed */
 	bool to_client;              /* RETRIEVE */
 };
 
@@ -112,7 +123,7 @@ struct request {
 	struct list_node node; /* whoever owns the request now */
 	struct connection *connection;
 	struct wire_header header;   /* of the (inner) message */
-	const uint8_t *bytes;        /* the (inner) message: the decoded structs point into it; valid until REPLY */
+	const uint8_t *bytes;        /* the (inner) message, a copy: the decoded structs point into it; valid until REPLY */
 	uint32_t length;
 	uint64_t arrived_ns;
 	union {
@@ -139,14 +150,8 @@ struct request {
 	uint32_t stage;
 	void *large;                   /* parts from the pool, NULL: the inline ones */
 
-	/* the worker's */
-	struct list_node worker_node;
+	/* the worker's: the request is the first part of a larger struct of its own */
 	uint32_t index;                /* of its receive buffer */
-	uint32_t large_buffer;         /* of an INDIRECT's buffer, POOL_NONE: none */
-	bool aborted;
-	bool failed;
-	uint32_t outstanding;          /* work requests posted and not completed */
-	void *plan;
 };
 
 struct mailbox {
@@ -157,7 +162,7 @@ struct mailbox {
 /* requests, connections: how many of each can exist. 0 or -ENOMEM. */
 static inline KVR_MUST_CHECK int mailbox_init(struct mailbox *mailbox, uint32_t requests, uint32_t connections)
 {
-	uint32_t capacity = 2 * requests + 4 * connections + 16;
+	uint32_t capacity = 2 * requests + 4 * connections + 16; /* as the comment above says, and some room */
 	int error = ring_init(&mailbox->to_management, capacity);
 
 	if (error)
