@@ -73,7 +73,7 @@ endif()
 
 kvrail_part(ibverbs MODULE libibverbs HEADERS_ONLY FOR "RDMA devices (headers, the library is loaded at run time)")
 kvrail_part(hwloc MODULE hwloc FOR "topology and placement")
-kvrail_part(openssl MODULE libcrypto FOR "SHA-256")
+kvrail_part(openssl MODULE libcrypto LEFT_OUT "${portable}" FOR "faster SHA-256")
 kvrail_part(uring MODULE liburing LEFT_OUT "${portable}" FOR "L2 files")
 kvrail_part(jemalloc MODULE jemalloc REPLACES_SYMBOLS LEFT_OUT "${no_jemalloc}" FOR "allocation in kvraild and kvrail-bench")
 kvrail_part(jansson MODULE jansson LEFT_OUT "${portable}" FOR "reading JSON")
