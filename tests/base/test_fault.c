@@ -55,7 +55,8 @@ static void a_named_arm_counts_and_fails_only_that_name(void **state)
 	assert_int_equal(fault_count(), 2);
 }
 
-/* The n-th failure sweep over the two memory owners of this floor: each failure is reported, and nothing stays behind. */
+/* The n-th failure sweep over the two memory owners of this floor: each failure is reported, and nothing stays
+ * behind. */
 static void every_failing_allocation_of_pool_and_ring_is_reported(void **state)
 {
 	uint64_t n;

@@ -1,4 +1,5 @@
-/* The helper with its thread: nothing is lost, nothing sleeps for ever. A lost wake-up shows as a time-out of the test. */
+/* The helper with its thread: nothing is lost, nothing sleeps for ever. A lost wake-up shows as a time-out of the
+ * test. */
 #include "base/atomic.h"
 #include "base/helper.h"
 
@@ -115,7 +116,8 @@ static void the_event_descriptor_becomes_readable_for_every_job(void **state)
 			while (helper_collect(helper))
 				open--;
 		}
-		/* Collected to the end, it falls silent: a thread in epoll would sleep. The last event may come late. */
+		/* Collected to the end, it falls silent: a thread in epoll would sleep. The last event may come
+		 * late. */
 		for (unsigned turns = 0; poll(&event, 1, 0) == 1; turns++) {
 			assert_true(turns <= 3);
 			assert_null(helper_collect(helper));

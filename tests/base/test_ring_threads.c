@@ -1,4 +1,5 @@
-/* The ring between two real threads. Only ThreadSanitizer sees a missing release or acquire on a strongly ordered machine. */
+/* The ring between two real threads. Only ThreadSanitizer sees a missing release or acquire on a strongly ordered
+ * machine. */
 #include "base/random.h"
 #include "base/ring.h"
 
