@@ -39,11 +39,11 @@ KVR_BEGIN_C
 #define CACHE_PARTS_MAX 256 /* objects of one chunk: ranks x groups */
 
 struct cache_options {
-	struct l1 *l1;            /* stays the caller's, outlives the cache; only the cache calls it from now on */
-	uint32_t spaces_max;      /* (model identity, salt) pairs in use at once */
-	uint32_t chunks_initial;  /* room for so many entries at start; grows */
-	uint32_t high_permille;   /* cache_evict_step works above this share of L1 in use ... */
-	uint32_t low_permille;    /* ... down to this one; equal or 1000: only on demand */
+	struct l1 *l1;           /* stays the caller's, outlives the cache; only the cache calls it from now on */
+	uint32_t spaces_max;     /* (model identity, salt) pairs in use at once */
+	uint32_t chunks_initial; /* room for so many entries at start; grows */
+	uint32_t high_permille;  /* cache_evict_step works above this share of L1 in use ... */
+	uint32_t low_permille;   /* ... down to this one; equal or 1000: only on demand */
 };
 
 struct cache_counters { /* written by the owner with kvr_counter_add, read by anybody */
@@ -52,15 +52,15 @@ struct cache_counters { /* written by the owner with kvr_counter_add, read by an
 };
 
 struct cache_stats {
-	uint64_t chunks;           /* entries */
-	uint64_t objects;          /* resident */
-	uint64_t staged;           /* objects reserved and neither published nor aborted */
+	uint64_t chunks;  /* entries */
+	uint64_t objects; /* resident */
+	uint64_t staged;  /* objects reserved and neither published nor aborted */
 	uint64_t resident_bytes;
 	uint64_t staged_bytes;
-	uint64_t locks, pins;      /* sums over entries */
+	uint64_t locks, pins; /* sums over entries */
 	uint64_t held_chunks;
 	uint64_t spaces;
-	uint64_t table_bytes;      /* buckets, entries, parts: what L1 costs beside itself */
+	uint64_t table_bytes; /* buckets, entries, parts: what L1 costs beside itself */
 };
 
 struct cache;
@@ -90,7 +90,8 @@ uint64_t cache_model_chunks(const struct cache *cache, uint32_t model);
 uint32_t cache_find(const struct cache *cache, uint32_t space, const uint8_t *digest);
 /* How many of the first `count` (<= 4096) chunks are there with the objects of all parts, counted up to the first that is not, and their
  * entries. Prefetches ahead; takes no lock. digests: 32 * count bytes. */
-uint32_t cache_match(const struct cache *cache, uint32_t space, const uint8_t *digests, uint32_t count, uint32_t *entries);
+uint32_t cache_match(
+	const struct cache *cache, uint32_t space, const uint8_t *digests, uint32_t count, uint32_t *entries);
 /* The object of one part of an entry, 0 when absent. */
 l1_ref cache_object(const struct cache *cache, uint32_t entry, uint32_t part);
 /* True when the entry has the objects of all parts. */
@@ -115,8 +116,8 @@ l1_ref cache_reserve(struct cache *cache, uint32_t object_class, uint32_t prefer
 bool cache_could_reserve(const struct cache *cache, uint32_t object_class, uint64_t count);
 /* Makes a staged object visible. 0: published; -EEXIST: another one is resident already, ours has been freed; -ENOSPC: the table cannot
  * take another entry now (its memory has not come yet): ours is still staged, try again or abort. *entry is set for 0 and -EEXIST. */
-KVR_MUST_CHECK int cache_publish(struct cache *cache, uint32_t space, const uint8_t *digest, uint32_t part, l1_ref object,
-	uint32_t *entry);
+KVR_MUST_CHECK int cache_publish(
+	struct cache *cache, uint32_t space, const uint8_t *digest, uint32_t part, l1_ref object, uint32_t *entry);
 void cache_abort(struct cache *cache, l1_ref object);
 
 /* ---- taking away ---- */
@@ -127,8 +128,8 @@ uint32_t cache_evict_step(struct cache *cache, uint32_t limit);
 bool cache_evict_due(const struct cache *cache);
 /* Drops chunks that are not held, of the models for which wanted(context, model) is true: looks at `limit` entries from *cursor (start with 0),
  * advances it, adds to *dropped and *kept. Returns true when all have been looked at. */
-bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_t model), void *context, uint32_t *cursor,
-	uint32_t limit, uint64_t *dropped, uint64_t *kept);
+bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_t model), void *context,
+	uint32_t *cursor, uint32_t limit, uint64_t *dropped, uint64_t *kept);
 
 /* ---- growing ---- */
 

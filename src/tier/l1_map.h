@@ -15,10 +15,10 @@ enum l1_page_kind { L1_PAGES_1G, L1_PAGES_2M, L1_PAGES_TRANSPARENT, L1_PAGES_NOR
 
 struct l1_mapping {
 	void *address;
-	uint64_t bytes;          /* as mapped: rounded up to the page kind */
+	uint64_t bytes; /* as mapped: rounded up to the page kind */
 	enum l1_page_kind pages;
-	bool locked;             /* mlock succeeded: pinned even without a device */
-	uint64_t touch_ns;       /* time that touching took */
+	bool locked;       /* mlock succeeded: pinned even without a device */
+	uint64_t touch_ns; /* time that touching took */
 };
 
 /* Maps, binds to `numa_node` (-1: not), touches with `threads` threads in parallel, and locks where the limit allows (a warning that
