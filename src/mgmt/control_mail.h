@@ -15,6 +15,8 @@
  *     |  DETACH (connection) --------------------->  |   the socket is closed
  *     |  <----------- UNREGISTERED (registration) *  |   each of its registrations
  *     |  <----------- DETACHED (connection)          |   nothing of it is left: destroy the queue pair, unmap, free
+ *     |  FORGET (connection, word[1]: region) ---->  |   regions[region].present was cleared; one at a time per connection
+ *     |  <-- FORGOTTEN (connection, word[1]: region) |   no INDIRECT reads from it any more
  *     |  STATUS (snapshot) ----------------------->  |
  *     |  <----------- STATUS_DONE (snapshot)         |
  *     |  CLEAR (clear_job) ----------------------->  |   of the operator: all tenants
@@ -52,6 +54,7 @@ enum control_to_management {
 	MANAGEMENT_CLEAR,
 	MANAGEMENT_DRAIN,
 	MANAGEMENT_MEMORY,
+	MANAGEMENT_FORGET,
 };
 
 enum management_to_control {
@@ -64,6 +67,7 @@ enum management_to_control {
 	CONTROL_DRAINED,
 	CONTROL_WANT_MEMORY,
 	CONTROL_GARBAGE,
+	CONTROL_FORGOTTEN,
 };
 
 /* KV memory (or a scheduler's handle) of one connection. Made by the control thread. */
@@ -91,7 +95,11 @@ struct registration {
 	struct model *model;
 	uint32_t classes[WIRE_GROUPS_MAX];
 	uint32_t transfers;          /* requests that use its layout now */
-	bool unregistering;
+	bool unregistering;          /* it serves no new request */
+	bool asked_back;             /* UNREGISTER or DETACH came: UNREGISTERED follows when it is idle */
+	bool scanning;               /* its share of the sessions' locks is being released, */
+	uint32_t scan_at;            /* from this session on, */
+	struct list_node scan_node;  /* in turn with others */
 };
 
 /* The management core's counters, as worker_counters. */
@@ -119,6 +127,7 @@ struct registration {
 	X(sessions_ended_total, "sessions ended by END_SESSION")                                                \
 	X(sessions_expired_total, "sessions ended by their time limit")                                         \
 	X(sessions_lost_total, "sessions ended with their scheduler's connection")                              \
+	X(sessions_recycled_total, "sessions that held nothing, ended to make room for others")                 \
 	X(chain_mismatches_total, "session ids used with another chain")                                        \
 	X(cancels_total, "CANCEL requests answered")                                                            \
 	X(busy_total, "requests refused because a table was full")                                              \
@@ -156,7 +165,8 @@ struct status_snapshot {
 struct clear_job {
 	void *control;
 	uint64_t dropped, kept;
-	uint32_t cursor; /* the management core's */
+	uint32_t cursor; /* the management core's, as the node */
+	struct list_node node;
 };
 
 KVR_END_C

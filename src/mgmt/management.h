@@ -16,8 +16,7 @@
 
 KVR_BEGIN_C
 
-/* How the management core asks for what is not in L1 (the L2 engine fills it; without one, lookups are answered from L1 alone).
- * begin: chunks first .. first+count-1 of the session's chain are wanted in L1; `done` is pushed by a later step of the engine. */
+/* How the management core asks for what is not in L1: mgmt/prefetch.h. */
 struct prefetch_engine;
 
 struct management_options {
@@ -36,6 +35,7 @@ struct management_options {
 	uint64_t session_ttl_ns;        /* life of a session that nobody uses (600 s) */
 	uint64_t silence_ns;            /* a connection that says nothing for so long is reaped; 0: never (the control socket tells) */
 	uint64_t registration_grace_ns; /* a connection that registers nothing for so long is reaped; 0: never */
+	const struct prefetch_engine *prefetch; /* of L2, copied; NULL: lookups are answered from L1 alone */
 };
 
 struct management;

@@ -18,6 +18,8 @@
  *     |  CLOSED (connection) ---------------------->  |   no request of it is out, nothing can touch memory any more
  *     |  <------------- FORGET (connection, region)   |   after regions[region].present was cleared
  *     |  FORGOTTEN (connection, region) ----------->  |   no INDIRECT reads from it any more: forget_memory may be called
+ *     |  PARTS (large) ---------------------------->  |   for a REPLY whose request has `large` set: the reply is encoded, its
+ *     |                                               |   outcomes are not looked at again
  *
  * LOST comes at most once, and never after the worker has seen CLOSE. ABORT may cross a TRANSFER_DONE: then it changes nothing.
  * When FORGET and CLOSE cross, CLOSED answers both. One FORGET at a time per connection.
@@ -47,6 +49,7 @@ enum to_management {
 	TO_MANAGEMENT_LOST = 3,          /* word[0]: struct connection * */
 	TO_MANAGEMENT_CLOSED = 4,        /* word[0]: struct connection * */
 	TO_MANAGEMENT_FORGOTTEN = 5,     /* word[0]: struct connection *, word[1]: region */
+	TO_MANAGEMENT_PARTS = 6,         /* word[0]: request->large of a request that was replied to */
 };
 
 enum to_worker {
@@ -89,6 +92,7 @@ struct connection {
 	struct list_node sessions; /* those whose lookup it made */
 	bool closing, closed;
 	struct wheel_timer timer;
+	void *management;            /* its book of this connection */
 };
 
 /* One object that a transfer moves. */
@@ -148,7 +152,9 @@ struct request {
 	struct list_node waiting;      /* on its session's list of waiters, or none */
 	uint32_t progress;             /* chunks done by a long request's earlier steps */
 	uint32_t stage;
-	void *large;                   /* parts from the pool, NULL: the inline ones */
+	void *large;                   /* parts from the pool, NULL: the inline ones; PARTS gives it back */
+	struct list_node in_flight;    /* its connection's requests by id, wherever they are, until REPLY */
+	uint64_t until_ns;             /* when a retry gives up */
 
 	/* the worker's: the request is the first part of a larger struct of its own */
 	uint32_t index;                /* of its receive buffer */
