@@ -26,6 +26,17 @@ void text_append_bytes(struct text *text, const void *bytes, size_t length);
 void text_append_json_string(struct text *text, const char *string);
 void text_fini(struct text *text);
 
+/* Copies what fits, always terminated; size >= 1. */
+static inline void text_copy(char *out, size_t size, const char *string)
+{
+	size_t length = __builtin_strlen(string);
+
+	if (length >= size)
+		length = size - 1;
+	__builtin_memcpy(out, string, length);
+	out[length] = '\0';
+}
+
 /* Parsers take the whole string, without blanks and signs, and leave the output untouched on an error. */
 
 /* "4096", "512B", "64K", "64k", "1.5G", "2GiB": multiples of 1024 for K, M, G, T with or without iB, rounded down
