@@ -37,7 +37,7 @@ struct server_options {
 	uint32_t chunks_initial;          /* of the table: 65536 */
 	uint32_t evict_high_permille, evict_low_permille; /* 1000, 1000: on demand only */
 	uint64_t lock_ttl_ns, session_ttl_ns, silence_ns, registration_grace_ns, handshake_ns;
-	const struct control_tenant *tenants;
+	const struct control_tenant *tenants; /* the caller's, unchanged until server_destroy */
 	uint32_t tenant_count;
 	bool trust_tcp, require_tenant;
 	unsigned helper_threads;

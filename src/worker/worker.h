@@ -42,6 +42,7 @@ void worker_qp_options(const struct worker *worker, struct verbs_qp_options *opt
 struct mailbox *worker_mailbox(struct worker *worker);
 const struct worker_counters *worker_counters(const struct worker *worker);
 struct ibv_cq *worker_cq(const struct worker *worker);
+struct verbs_device *worker_device(const struct worker *worker);
 
 /* One turn. Returns true when it did something. */
 bool worker_step(struct worker *worker, uint64_t now_ns);

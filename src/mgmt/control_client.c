@@ -1,0 +1,369 @@
+/* control_client.c - one client's control socket: bytes in, messages apart, bytes out, and taking it apart. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mgmt/control_private.h"
+
+struct wire_header control_client_reply_header(const struct control_client *client, const struct wire_header *request, uint16_t status)
+{
+	struct wire_header header;
+
+	memset(&header, 0, sizeof(header));
+	header.type = (uint16_t)(request->type + 1);
+	header.status = status;
+	header.request_id = request->request_id;
+	header.boot_id = client->control->options.boot_id;
+	return header;
+}
+
+void control_client_send(struct control_client *client, const void *bytes, size_t length, const int *fds, unsigned fd_count)
+{
+	if (!client->stream)
+		return;
+	if (fd_count > 0) {
+		memcpy(client->out_fds, fds, fd_count * sizeof(fds[0]));
+		client->out_fd_count = fd_count;
+		client->out_fd_at = client->outbox.length;
+	}
+	text_append_bytes(&client->outbox, bytes, length);
+}
+
+void control_client_send_error(struct control_client *client, const struct wire_header *request, uint16_t status, const char *format, ...)
+{
+	uint8_t bytes[WIRE_HEADER_BYTES + 8 + WIRE_ERROR_TEXT_MAX];
+	char words[WIRE_ERROR_TEXT_MAX];
+	struct error_reply reply;
+	va_list arguments;
+	ssize_t length;
+
+	va_start(arguments, format);
+	vsnprintf(words, sizeof(words), format, arguments);
+	va_end(arguments);
+	memset(&reply, 0, sizeof(reply));
+	reply.header = control_client_reply_header(client, request, status);
+	reply.text.bytes = words;
+	reply.text.length = (uint32_t)strlen(words);
+	log_info("client %s: %s refused: %s: %s", client->name, wire_type_name(request->type), status_name(status), words);
+	length = error_reply_encode(bytes, sizeof(bytes), &reply);
+	if (length > 0)
+		control_client_send(client, bytes, (size_t)length, NULL, 0);
+}
+
+void control_client_reply_done(struct control_client *client, const struct wire_header *request, const void *bytes, ssize_t length)
+{
+	if (length > 0)
+		control_client_send(client, bytes, (size_t)length, NULL, 0);
+	else
+		control_client_send_error(client, request, STATUS_INTERNAL, "the reply could not be encoded (%zd)", length);
+}
+
+int control_client_claim_fd(struct control_client *client)
+{
+	int fd;
+
+	if (client->fd_count == 0)
+		return -1;
+	fd = client->fds[0];
+	client->fd_count--;
+	memmove(client->fds, client->fds + 1, client->fd_count * sizeof(client->fds[0]));
+	return fd;
+}
+
+void control_client_submit_job(struct control_client *client, enum client_job_kind kind, const struct wire_header *header)
+{
+	struct client_job *job = &client->job;
+	struct helper *helper = kind == CLIENT_JOB_TEARDOWN ? client->control->reclaim : client->control->helper;
+
+	static void (*const run[])(struct client_job *job) = {
+		[CLIENT_JOB_CONNECT] = control_client_connect_run,
+		[CLIENT_JOB_IMPORT] = control_client_import_run,
+		[CLIENT_JOB_FORGET] = control_client_forget_run,
+		[CLIENT_JOB_TEARDOWN] = control_client_teardown_run,
+	};
+
+	job->kind = kind;
+	job->client = client;
+	if (header)
+		job->header = *header;
+	job->execute = run[kind];
+	job->job.run = control_client_job_run;
+	job->job.result = 0;
+	job->waiting = !helper_submit(helper, &job->job);
+}
+
+void control_client_job_run(struct helper_job *helper_job)
+{
+	struct client_job *job = KVR_CONTAINER_OF(helper_job, struct client_job, job);
+
+	job->execute(job);
+}
+
+int control_accept(struct control *control, struct stream *stream, uint64_t now_ns)
+{
+	struct control_client *client;
+	uint32_t slot = 0;
+
+	while (slot < control->options.connections_max && control->slots[slot])
+		slot++;
+	client = slot < control->options.connections_max ? calloc(1, sizeof(*client)) : NULL;
+	if (client)
+		client->connection.regions = calloc(CONTROL_REGIONS_MAX, sizeof(struct layout_region));
+	if (!client || !client->connection.regions || control->draining) {
+		struct control_client refused;
+		struct wire_header hello;
+		uint16_t status = control->draining ? STATUS_SHUTTING_DOWN : STATUS_LIMIT;
+
+		free(client);
+		kvr_counter_add(&control->counters.refused_total, 1);
+		memset(&refused, 0, sizeof(refused));
+		memset(&hello, 0, sizeof(hello));
+		hello.type = WIRE_HELLO;
+		refused.control = control;
+		refused.stream = stream;
+		text_copy(refused.name, sizeof(refused.name), stream->name);
+		control_client_send_error(&refused, &hello, status, "%u of %u clients are connected", control->client_count,
+			control->options.connections_max);
+		/* Best effort: a fresh socket has room for it. */
+		if (refused.outbox.length > 0 && stream->ops->send(stream, refused.outbox.bytes, refused.outbox.length, NULL, 0) < 0)
+			log_debug("control: a refused client did not take its refusal");
+		text_fini(&refused.outbox);
+		stream->ops->close(stream);
+		return -EUSERS;
+	}
+	client->control = control;
+	client->stream = stream;
+	client->slot = slot;
+	client->deadline_ns = control->options.handshake_ns ? now_ns + control->options.handshake_ns : 0;
+	client->connected_ns = now_ns;
+	text_copy(client->name, sizeof(client->name), stream->name);
+	client->connection.number = slot;
+	client->connection.region_count = CONTROL_REGIONS_MAX;
+	client->connection.control = client;
+	client->connection.last_seen_ns = now_ns;
+	list_init(&client->connection.requests_in_management);
+	list_init(&client->connection.registrations);
+	list_init(&client->connection.sessions);
+	control->slots[slot] = client;
+	control->client_count++;
+	control->watch_changed = true;
+	list_add_last(&control->clients, &client->node);
+	kvr_counter_add(&control->counters.accepted_total, 1);
+	return 0;
+}
+
+void control_client_free(struct control_client *client)
+{
+	struct control *control = client->control;
+
+	if (client->stream)
+		client->stream->ops->close(client->stream);
+	while (client->fd_count > 0)
+		close(client->fds[--client->fd_count]);
+	text_fini(&client->inbox);
+	text_fini(&client->outbox);
+	list_remove(&client->node);
+	control->slots[client->slot] = NULL;
+	if (client->device)
+		control->worker_connections[client->connection.worker_index]--;
+	control->client_count--;
+	control->watch_changed = true;
+	free(client->connection.regions);
+	free(client);
+}
+
+/* Runs on the reclaim helper: nothing touches the client's memory any more, so its order is free; it may take long. */
+void control_client_teardown_run(struct client_job *job)
+{
+	struct control_client *client = job->client;
+	const struct verbs_driver *driver = client->device ? client->device->driver : NULL;
+
+	for (uint32_t i = 0; driver && i < CONTROL_REGIONS_MAX; i++) {
+		if (client->connection.regions[i].present)
+			driver->forget_memory(client->connection.qp, client->connection.regions[i].rkey);
+	}
+	if (driver && client->connection.qp)
+		driver->destroy_qp(client->connection.qp);
+	client->connection.qp = NULL;
+}
+
+void control_client_close(struct control_client *client, const char *why)
+{
+	struct control *control = client->control;
+
+	if (client->stream) {
+		if (why)
+			log_info("client %s: closed: %s", client->name, why);
+		client->stream->ops->close(client->stream);
+		client->stream = NULL;
+		control->watch_changed = true;
+	}
+	if (client->state >= CLIENT_DETACHING)
+		return;
+	if (client->announced) {
+		client->state = CLIENT_DETACHING;
+		control_post(control, MANAGEMENT_DETACH, &client->connection);
+		return;
+	}
+	/* The management core never heard of it. A job under way goes on to its end first. */
+	client->state = CLIENT_TEARDOWN;
+	if (client->job.kind == CLIENT_JOB_NONE)
+		control_client_submit_job(client, CLIENT_JOB_TEARDOWN, NULL);
+}
+
+static void control_client_dispatch(struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
+{
+	static const struct {
+		uint16_t type;
+		enum client_state state;
+		void (*handle)(struct control_client *client, const uint8_t *bytes, uint32_t length);
+	} table[] = {
+		{ WIRE_HELLO, CLIENT_HELLO, control_client_on_hello },
+		{ WIRE_AUTHENTICATE, CLIENT_CHALLENGE, control_client_on_authenticate },
+		{ WIRE_CONNECT, CLIENT_READY, control_client_on_connect },
+		{ WIRE_MEMORY, CLIENT_CONNECTED, control_client_on_memory },
+		{ WIRE_FORGET_MEMORY, CLIENT_CONNECTED, control_client_on_forget_memory },
+		{ WIRE_REGISTER, CLIENT_CONNECTED, control_client_on_register },
+		{ WIRE_UNREGISTER, CLIENT_CONNECTED, control_client_on_unregister },
+	};
+
+	for (unsigned i = 0; i < KVR_COUNT_OF(table); i++) {
+		if (table[i].type != header->type)
+			continue;
+		if (table[i].state == client->state) {
+			table[i].handle(client, bytes, header->length);
+			return;
+		}
+		if (client->state < CLIENT_READY) {
+			control_client_send_error(client, header, STATUS_NOT_AUTHENTICATED, "%s before the handshake is done",
+				wire_type_name(header->type));
+			client->close_after_send = true;
+			return;
+		}
+		control_client_send_error(client, header, STATUS_OUT_OF_ORDER, "%s is not allowed now", wire_type_name(header->type));
+		return;
+	}
+	control_client_send_error(client, header, STATUS_UNKNOWN_TYPE, "type %u is none of the control socket's", header->type);
+	client->close_after_send = client->state < CLIENT_READY;
+}
+
+/* Refuses what is no frame of ours at the first byte that differs (pitfalls O06). False: the client is closed. */
+static bool control_client_check_magic(struct control_client *client)
+{
+	static const uint8_t magic[4] = { 'K', 'V', 'R', 'L' };
+	size_t length = client->inbox.length < 4 ? client->inbox.length : 4;
+
+	if (memcmp(client->inbox.bytes, magic, length) == 0)
+		return true;
+	kvr_counter_add(&client->control->counters.bad_protocol_total, 1);
+	control_client_close(client, "these bytes are not the kvrail protocol");
+	return false;
+}
+
+/* One message, if there is a whole one and the client is not waiting for an answer. */
+static bool control_client_parse(struct control_client *client)
+{
+	struct wire_header header;
+	struct wire_error error;
+	uint32_t length;
+
+	if (!client->stream || client->close_after_send || client->answer_pending || client->job.kind != CLIENT_JOB_NONE ||
+		client->inbox.length == 0)
+		return false;
+	if (!control_client_check_magic(client))
+		return true;
+	if (client->inbox.length < WIRE_HEADER_BYTES)
+		return false;
+	memcpy(&length, client->inbox.bytes + 4, sizeof(length));
+	if (length <= WIRE_CONTROL_BYTES_MAX && length >= WIRE_HEADER_BYTES && client->inbox.length < length)
+		return false;
+	if (length > WIRE_CONTROL_BYTES_MAX || wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
+		kvr_counter_add(&client->control->counters.control_malformed_total, 1);
+		control_client_close(client, length > WIRE_CONTROL_BYTES_MAX ? "a control message above the limit" : error.what);
+		return true;
+	}
+	control_client_dispatch(client, &header, (const uint8_t *)client->inbox.bytes);
+	client->inbox.length -= length;
+	memmove(client->inbox.bytes, client->inbox.bytes + length, client->inbox.length);
+	return true;
+}
+
+static bool control_client_receive(struct control_client *client)
+{
+	char bytes[CONTROL_RECEIVE_STEP];
+	ssize_t length;
+
+	/* One message ahead is enough: a client that floods waits in its socket. */
+	if (!client->stream || client->inbox.length >= WIRE_CONTROL_BYTES_MAX)
+		return false;
+	length = client->stream->ops->receive(client->stream, bytes, sizeof(bytes), client->fds, &client->fd_count, STREAM_FDS_MAX);
+	if (length == -EAGAIN)
+		return false;
+	if (length <= 0) {
+		if (client->state == CLIENT_CONNECTED)
+			kvr_counter_add(&client->control->counters.clients_lost_total, 1);
+		control_client_close(client, length == 0 ? "the client went" : strerror((int)-length));
+		return true;
+	}
+	text_append_bytes(&client->inbox, bytes, (size_t)length);
+	if (client->inbox.failed)
+		control_client_close(client, "no memory for its message");
+	return true;
+}
+
+static bool control_client_flush(struct control_client *client)
+{
+	size_t left = client->outbox.length - client->sent;
+	bool with_fds;
+	ssize_t length;
+
+	if (!client->stream || left == 0)
+		return false;
+	with_fds = client->out_fd_count > 0;
+	if (with_fds && client->out_fd_at > client->sent) {
+		left = client->out_fd_at - client->sent; /* up to the byte that carries them */
+		with_fds = false;
+	}
+	length = client->stream->ops->send(client->stream, client->outbox.bytes + client->sent, left, client->out_fds,
+		with_fds ? client->out_fd_count : 0);
+	if (length == -EAGAIN)
+		return false;
+	if (length < 0) {
+		control_client_close(client, strerror((int)-length));
+		return true;
+	}
+	if (with_fds)
+		client->out_fd_count = 0;
+	client->sent += (size_t)length;
+	if (client->sent == client->outbox.length) {
+		client->sent = 0;
+		client->outbox.length = 0;
+		if (client->close_after_send)
+			control_client_close(client, "refused");
+	}
+	return true;
+}
+
+bool control_client_step(struct control_client *client)
+{
+	struct control *control = client->control;
+	bool busy = false;
+
+	if (client->job.kind != CLIENT_JOB_NONE && client->job.waiting) {
+		struct helper *helper = client->job.kind == CLIENT_JOB_TEARDOWN ? control->reclaim : control->helper;
+
+		client->job.waiting = !helper_submit(helper, &client->job.job);
+	}
+	if (client->stream && client->state < CLIENT_CONNECTED && client->deadline_ns && control->now_ns >= client->deadline_ns) {
+		kvr_counter_add(&control->counters.handshake_timeouts_total, 1);
+		control_client_close(client, "it did not finish the handshake in time");
+		return true;
+	}
+	busy |= control_client_receive(client);
+	busy |= control_client_parse(client);
+	busy |= control_client_flush(client);
+	return busy;
+}

@@ -1,0 +1,178 @@
+/* control_memory.c - MEMORY and FORGET_MEMORY: making a client's memory reachable, on the helper. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mgmt/control_private.h"
+
+static uint16_t status_of_import(int error)
+{
+	switch (-error) {
+	case EPERM:
+	case EOPNOTSUPP:
+		return STATUS_MEMORY_UNUSABLE;
+	case ENOMEM:
+	case ENOSPC:
+		return STATUS_BUSY;
+	default:
+		return STATUS_INVALID_MEMORY;
+	}
+}
+
+static const char *text_of_import(int error)
+{
+	switch (-error) {
+	case EPERM:
+		return "shared memory must be a memfd sealed against shrinking (F_SEAL_SHRINK)";
+	case EOPNOTSUPP:
+		return "this kind of memory can't be reached by this server's device";
+	case EFAULT:
+		return "the shared memory is shorter than the region";
+	case ENOMEM:
+		return "the server has no memory to map it";
+	case ENOSPC:
+		return "too many regions on this connection";
+	default:
+		return strerror(-error);
+	}
+}
+
+void control_client_on_memory(struct control_client *client, const uint8_t *bytes, uint32_t length)
+{
+	struct client_job *job = &client->job;
+	struct memory_request request;
+	struct wire_error error;
+	uint32_t region = 0;
+	int fd = -1;
+
+	if (memory_request_decode(bytes, length, &request, &error)) {
+		struct wire_header header = { .type = WIRE_MEMORY };
+
+		control_client_send_error(client, &header, error.status, "MEMORY byte %u: %s", error.offset, error.what);
+		return;
+	}
+	if (request.kind == MEMORY_SHARED) {
+		fd = control_client_claim_fd(client);
+		if (fd < 0 && client->stream->carries_fds && client->stream->peer.pid > 0) {
+			control_client_send_error(client, &request.header, STATUS_INVALID_MEMORY,
+				"shared memory needs its descriptor beside the message");
+			return;
+		}
+	}
+	while (region < CONTROL_REGIONS_MAX && client->connection.regions[region].present)
+		region++;
+	if (region == CONTROL_REGIONS_MAX) {
+		if (fd >= 0)
+			close(fd);
+		control_client_send_error(client, &request.header, STATUS_BUSY, "a client may have %u memory regions", CONTROL_REGIONS_MAX);
+		return;
+	}
+	memset(&job->memory, 0, sizeof(job->memory));
+	job->memory.address = request.address;
+	job->memory.length = request.length;
+	job->memory.offset = request.offset;
+	job->memory.kind = request.kind;
+	job->memory.rkey = request.rkey_count > 0 ? request.rkeys[0] : 0;
+	job->memory.fd = fd;
+	job->region = region;
+	control_client_submit_job(client, CLIENT_JOB_IMPORT, &request.header);
+}
+
+void control_client_import_run(struct client_job *job)
+{
+	struct control_client *client = job->client;
+
+	job->job.result = client->device->driver->import_memory(client->connection.qp, &job->memory, &job->import);
+}
+
+void control_client_import_done(struct control_client *client, int result)
+{
+	struct client_job *job = &client->job;
+	struct layout_region *region = &client->connection.regions[job->region];
+	struct memory_reply reply;
+	uint8_t out[WIRE_HEADER_BYTES + 64];
+
+	if (job->memory.fd >= 0)
+		close(job->memory.fd);
+	if (result) {
+		kvr_counter_add(&client->control->counters.memory_import_failures_total, 1);
+		if (client->stream)
+			control_client_send_error(client, &job->header, status_of_import(result), "%s", text_of_import(result));
+		return;
+	}
+	kvr_counter_add(&client->control->counters.memory_imports_total, 1);
+	client->region_count++;
+	client->region_bytes += job->memory.length;
+	region->address = job->import.address;
+	region->length = job->import.length;
+	region->rkey = job->import.rkey;
+	kvr_store_release(&region->present, true);
+	if (!client->stream)
+		return;
+	memset(&reply, 0, sizeof(reply));
+	reply.header = control_client_reply_header(client, &job->header, STATUS_OK);
+	reply.region = job->region;
+	control_client_reply_done(client, &job->header, out, memory_reply_encode(out, sizeof(out), &reply));
+}
+
+static bool control_client_region_used(const struct control_client *client, uint32_t rkey)
+{
+	for (uint32_t i = 0; i < CONTROL_REGISTRATIONS_MAX; i++) {
+		const struct registration *registration = client->registrations[i];
+
+		for (uint32_t p = 0; registration && registration->layout && p < registration->layout->plane_count; p++) {
+			if (registration->layout->planes[p].rkey == rkey)
+				return true;
+		}
+	}
+	return false;
+}
+
+void control_client_on_forget_memory(struct control_client *client, const uint8_t *bytes, uint32_t length)
+{
+	struct forget_memory message;
+	struct wire_error error;
+
+	if (forget_memory_decode(bytes, length, &message, &error)) {
+		struct wire_header header = { .type = WIRE_FORGET_MEMORY };
+
+		control_client_send_error(client, &header, error.status, "FORGET_MEMORY byte %u: %s", error.offset, error.what);
+		return;
+	}
+	if (message.region >= CONTROL_REGIONS_MAX || !client->connection.regions[message.region].present) {
+		control_client_send_error(client, &message.header, STATUS_INVALID_MEMORY, "there is no region %u", message.region);
+		return;
+	}
+	if (control_client_region_used(client, client->connection.regions[message.region].rkey)) {
+		control_client_send_error(client, &message.header, STATUS_BUSY, "a registration uses region %u: unregister first",
+			message.region);
+		return;
+	}
+	client->job.region = message.region;
+	kvr_store_release(&client->connection.regions[message.region].present, false);
+	control_client_submit_job(client, CLIENT_JOB_FORGET, &message.header);
+}
+
+void control_client_forget_run(struct client_job *job)
+{
+	struct control_client *client = job->client;
+
+	client->device->driver->forget_memory(client->connection.qp, client->connection.regions[job->region].rkey);
+	job->job.result = 0;
+}
+
+void control_client_forget_done(struct control_client *client, int result)
+{
+	struct client_job *job = &client->job;
+	struct empty_reply reply;
+	uint8_t out[WIRE_HEADER_BYTES + 32];
+
+	(void)result;
+	client->region_count--;
+	client->region_bytes -= client->connection.regions[job->region].length;
+	if (!client->stream)
+		return;
+	memset(&reply, 0, sizeof(reply));
+	reply.header = control_client_reply_header(client, &job->header, STATUS_OK);
+	control_client_reply_done(client, &job->header, out, empty_reply_encode(out, sizeof(out), &reply));
+}

@@ -1,0 +1,350 @@
+/* server.c - a server put together from its parts in the order of one table, and taken apart in reverse. */
+#include "mgmt/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+
+struct server {
+	struct server_options options;
+	uint64_t boot_id;
+	struct server_info info;
+	struct l1 *l1;
+	struct cache *cache;
+	struct ibv_mr **area_regions; /* [worker * area_count + area] */
+	uint32_t *area_lkeys;
+	struct worker *workers[SERVER_WORKERS_MAX];
+	struct management *management;
+	struct control *control;
+};
+
+void server_options_default(struct server_options *options)
+{
+	memset(options, 0, sizeof(*options));
+	options->chunk_tokens = 256;
+	options->connections_max = 64;
+	options->credits = 32;
+	options->sessions_max = 4096;
+	options->chain_chunks_max = 262144;
+	options->large_requests = 16;
+	options->large_buffers = 8;
+	options->message_bytes_max = 1u << 20;
+	options->send_depth = 256;
+	options->chunks_initial = 65536;
+	options->evict_high_permille = 1000;
+	options->evict_low_permille = 1000;
+	options->lock_ttl_ns = 300 * KVR_SECOND;
+	options->session_ttl_ns = 600 * KVR_SECOND;
+	options->registration_grace_ns = 60 * KVR_SECOND;
+	options->handshake_ns = 5 * KVR_SECOND;
+	options->helper_threads = 1;
+	options->version = "kvraild";
+}
+
+/* Names are given out as the control thread knows them; tenants never change while the server runs. */
+static const char *server_tenant_name(void *context, uint32_t tenant)
+{
+	const struct server *server = context;
+
+	return tenant < server->options.tenant_count ? server->options.tenants[tenant].name : "";
+}
+
+static int server_init_identity(struct server *server)
+{
+	const struct server_options *options = &server->options;
+	int error = 0;
+
+	server->boot_id = options->boot_id;
+	while (!error && server->boot_id == 0)
+		error = random_secret(&server->boot_id, sizeof(server->boot_id));
+	server->info.version = WIRE_VERSION_MAX;
+	server->info.chunk_tokens = options->chunk_tokens;
+	server->info.chunks_max = WIRE_CHUNKS_MAX;
+	server->info.message_bytes_max = options->message_bytes_max;
+	server->info.inline_bytes = WIRE_INLINE_BYTES;
+	server->info.credits = options->credits;
+	server->info.lock_seconds = (uint32_t)(options->lock_ttl_ns / KVR_SECOND);
+	server->info.heartbeat_ns = options->silence_ns;
+	server->info.server.bytes = options->version;
+	server->info.server.length = (uint32_t)strlen(options->version);
+	return error;
+}
+
+static int server_init_l1(struct server *server)
+{
+	return l1_create(server->options.areas, server->options.area_count, &server->l1);
+}
+
+static void server_fini_l1(struct server *server)
+{
+	l1_destroy(&server->l1);
+}
+
+static int server_init_cache(struct server *server)
+{
+	struct cache_options options;
+
+	memset(&options, 0, sizeof(options));
+	options.l1 = server->l1;
+	options.spaces_max = server->options.sessions_max + 1024;
+	options.chunks_initial = server->options.chunks_initial;
+	options.high_permille = server->options.evict_high_permille;
+	options.low_permille = server->options.evict_low_permille;
+	return cache_create(&options, &server->cache);
+}
+
+static void server_fini_cache(struct server *server)
+{
+	cache_destroy(&server->cache);
+}
+
+static void server_fini_areas(struct server *server)
+{
+	uint32_t count = server->options.worker_count * server->options.area_count;
+
+	for (uint32_t i = 0; server->area_regions && i < count; i++) {
+		struct verbs_device *device = server->options.devices[i / server->options.area_count];
+
+		if (server->area_regions[i])
+			device->driver->deregister_memory(server->area_regions[i]);
+	}
+	free(server->area_regions);
+	free(server->area_lkeys);
+}
+
+/* L1 is registered for local access only: no client ever holds a key to it. */
+static int server_init_areas(struct server *server)
+{
+	uint32_t areas = server->options.area_count;
+	uint32_t count = server->options.worker_count * areas;
+	int error = -ENOMEM;
+
+	server->area_regions = calloc(count, sizeof(struct ibv_mr *));
+	server->area_lkeys = calloc(count, sizeof(uint32_t));
+	if (!server->area_regions || !server->area_lkeys)
+		goto fail;
+	for (uint32_t i = 0; i < count; i++) {
+		struct verbs_device *device = server->options.devices[i / areas];
+		const struct l1_area *area = &server->options.areas[i % areas];
+
+		error = device->driver->register_memory(device, area->address, area->bytes, IBV_ACCESS_LOCAL_WRITE,
+			&server->area_regions[i]);
+		if (error) {
+			log_error("L1 area %u (%llu bytes) can't be registered with %s: %s", i % areas, (unsigned long long)area->bytes,
+				device->name, strerror(-error));
+			goto fail;
+		}
+		server->area_lkeys[i] = server->area_regions[i]->lkey;
+	}
+	return 0;
+fail:
+	server_fini_areas(server);
+	return error;
+}
+
+static void server_fini_workers(struct server *server)
+{
+	for (uint32_t i = 0; i < server->options.worker_count; i++)
+		worker_destroy(&server->workers[i]);
+}
+
+static int server_init_workers(struct server *server)
+{
+	for (uint32_t i = 0; i < server->options.worker_count; i++) {
+		struct worker_options options;
+		int error;
+
+		memset(&options, 0, sizeof(options));
+		options.device = server->options.devices[i];
+		options.index = i;
+		options.connections_max = server->options.connections_max;
+		options.credits = server->options.credits;
+		options.large_buffers = server->options.large_buffers;
+		options.message_bytes_max = server->options.message_bytes_max;
+		options.send_depth = server->options.send_depth;
+		options.boot_id = server->boot_id;
+		options.info = server->info;
+		options.tenant_name = server_tenant_name;
+		options.context = server;
+		error = worker_create(&options, &server->workers[i]);
+		if (error) {
+			server_fini_workers(server);
+			return error;
+		}
+	}
+	return 0;
+}
+
+static int server_init_management(struct server *server)
+{
+	struct mailbox *mailboxes[SERVER_WORKERS_MAX];
+	struct management_options options;
+
+	for (uint32_t i = 0; i < server->options.worker_count; i++)
+		mailboxes[i] = worker_mailbox(server->workers[i]);
+	memset(&options, 0, sizeof(options));
+	options.cache = server->cache;
+	options.l1 = server->l1;
+	options.mailboxes = mailboxes;
+	options.worker_count = server->options.worker_count;
+	options.area_lkeys = server->area_lkeys;
+	options.area_count = server->options.area_count;
+	options.connections_max = server->options.connections_max;
+	options.sessions_max = server->options.sessions_max;
+	options.chain_chunks_max = server->options.chain_chunks_max;
+	options.large_requests = server->options.large_requests;
+	options.chunk_tokens = server->options.chunk_tokens;
+	options.lock_ttl_ns = server->options.lock_ttl_ns;
+	options.session_ttl_ns = server->options.session_ttl_ns;
+	options.silence_ns = server->options.silence_ns;
+	options.registration_grace_ns = server->options.registration_grace_ns;
+	return management_create(&options, &server->management);
+}
+
+static void server_fini_management(struct server *server)
+{
+	management_destroy(&server->management);
+}
+
+static int server_init_control(struct server *server)
+{
+	struct control_options options;
+
+	memset(&options, 0, sizeof(options));
+	options.management = server->management;
+	options.workers = server->workers;
+	options.worker_count = server->options.worker_count;
+	options.tenants = server->options.tenants;
+	options.tenant_count = server->options.tenant_count;
+	options.trust_tcp = server->options.trust_tcp;
+	options.require_tenant = server->options.require_tenant;
+	options.connections_max = server->options.connections_max;
+	options.boot_id = server->boot_id;
+	options.info = server->info;
+	options.helper_threads = server->options.helper_threads;
+	options.handshake_ns = server->options.handshake_ns;
+	options.seed = server->options.seed;
+	return control_create(&options, &server->control);
+}
+
+static void server_fini_control(struct server *server)
+{
+	control_destroy(&server->control);
+}
+
+static const struct {
+	const char *name;
+	int (*init)(struct server *server);
+	void (*fini)(struct server *server);
+} server_parts[] = {
+	{ "identity", server_init_identity, NULL },
+	{ "L1", server_init_l1, server_fini_l1 },
+	{ "chunk table", server_init_cache, server_fini_cache },
+	{ "memory regions of L1", server_init_areas, server_fini_areas },
+	{ "workers", server_init_workers, server_fini_workers },
+	{ "management core", server_init_management, server_fini_management },
+	{ "control", server_init_control, server_fini_control },
+};
+
+static void server_fini_parts(struct server *server, unsigned count)
+{
+	while (count-- > 0) {
+		if (server_parts[count].fini)
+			server_parts[count].fini(server);
+	}
+}
+
+int server_create(const struct server_options *options, struct server **out)
+{
+	struct server *server;
+
+	if (options->worker_count == 0 || options->worker_count > SERVER_WORKERS_MAX || options->area_count == 0 ||
+		options->tenant_count == 0)
+		return -EINVAL;
+	server = calloc(1, sizeof(*server));
+	if (!server)
+		return -ENOMEM;
+	server->options = *options;
+	for (unsigned i = 0; i < KVR_COUNT_OF(server_parts); i++) {
+		int error = server_parts[i].init(server);
+
+		if (error) {
+			log_error("server: %s could not be made: %s", server_parts[i].name, strerror(-error));
+			server_fini_parts(server, i);
+			free(server);
+			return error;
+		}
+	}
+	*out = server;
+	return 0;
+}
+
+void server_destroy(struct server **pointer)
+{
+	struct server *server = *pointer;
+
+	if (!server)
+		return;
+	server_fini_parts(server, KVR_COUNT_OF(server_parts));
+	free(server);
+	*pointer = NULL;
+}
+
+struct control *server_control(struct server *server)
+{
+	return server->control;
+}
+
+struct management *server_management(struct server *server)
+{
+	return server->management;
+}
+
+struct worker *server_worker(struct server *server, uint32_t index)
+{
+	return server->workers[index];
+}
+
+uint32_t server_worker_count(const struct server *server)
+{
+	return server->options.worker_count;
+}
+
+struct cache *server_cache(struct server *server)
+{
+	return server->cache;
+}
+
+struct l1 *server_l1(struct server *server)
+{
+	return server->l1;
+}
+
+uint64_t server_boot_id(const struct server *server)
+{
+	return server->boot_id;
+}
+
+bool server_step(struct server *server, uint64_t now_ns)
+{
+	bool busy = control_step(server->control, now_ns);
+
+	for (uint32_t i = 0; i < server->options.worker_count; i++)
+		busy |= worker_step(server->workers[i], now_ns);
+	return management_step(server->management, now_ns) || busy;
+}
+
+int server_verify(struct server *server, bool expect_idle)
+{
+	int error = l1_verify(server->l1);
+
+	if (!error)
+		error = cache_verify(server->cache, expect_idle);
+	if (!error)
+		error = management_verify(server->management);
+	return error;
+}
