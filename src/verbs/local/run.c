@@ -1,0 +1,180 @@
+/* run.c - executing send queues: one-sided transfers in slices, SENDs when their turn comes. */
+#include "base/atomic.h"
+#include "verbs/local/copy.h"
+#include "verbs/local/local.h"
+
+/* What a work request costs beyond its bytes, so that a poll's work is bounded for empty ones too. */
+#define REQUEST_COST 256u
+
+/* Checks everything before the first byte moves. IBV_WC_SUCCESS: qp->far is where the client's memory begins, NULL when only the
+ * helper can reach it. */
+static enum ibv_wc_status begin_transfer(struct local_qp *qp, struct local_send *send)
+{
+	int access = send->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;
+	const struct local_key *far = local_keys_find(&qp->imports, send->rkey);
+
+	if (!(send->flags & IBV_SEND_INLINE)) {
+		for (uint32_t i = 0; i < send->sge_count; i++) {
+			if (send->sge[i].length > 0 && KVR_UNLIKELY(!local_resolve(qp->device, &send->sge[i], access)))
+				return IBV_WC_LOC_PROT_ERR;
+		}
+	}
+	if (KVR_UNLIKELY(!far || !local_key_covers(far, send->remote, send->length)))
+		return IBV_WC_REM_ACCESS_ERR;
+	qp->far = far->base ? far->base + (send->remote - far->address) : NULL;
+	qp->moved = 0;
+	qp->sge_index = 0;
+	qp->sge_moved = 0;
+	qp->begun = true;
+	return IBV_WC_SUCCESS;
+}
+
+static void move_piece(struct local_qp *qp, const struct local_send *send, uint8_t *near, uint32_t bytes)
+{
+	if (send->opcode == IBV_WR_RDMA_READ)
+		local_copy(near, qp->far, bytes);
+	else
+		local_copy(qp->far, near, bytes);
+	qp->far += bytes;
+	qp->moved += bytes;
+}
+
+/* Moves at most *budget bytes. True when all are moved. */
+static bool move_bytes(struct local_qp *qp, struct local_send *send, uint64_t *budget)
+{
+	while (qp->moved<send->length && * budget> 0) {
+		uint32_t left;
+		uint8_t *near;
+
+		if (send->flags & IBV_SEND_INLINE) {
+			near = (uint8_t *)send->sge + qp->moved;
+			left = send->length - qp->moved;
+		} else {
+			const struct ibv_sge *sge = &send->sge[qp->sge_index];
+
+			left = sge->length - qp->sge_moved;
+			if (left == 0) {
+				qp->sge_index++;
+				qp->sge_moved = 0;
+				continue;
+			}
+			near = (uint8_t *)(uintptr_t)sge->addr + qp->sge_moved;
+		}
+		left = (uint32_t)kvr_min_u64(left, *budget);
+		move_piece(qp, send, near, left);
+		qp->sge_moved += left;
+		*budget -= left;
+	}
+	return qp->moved == send->length;
+}
+
+/* All bytes are where they belong. True when it is executed. */
+static bool finish_transfer(struct local_qp *qp, struct local_send *send)
+{
+	if (send->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
+		return true;
+	local_copy_flush();
+	return local_qp_transmit(qp, send);
+}
+
+/* True when it is executed: its status is set. */
+static bool run_transfer(struct local_qp *qp, struct local_send *send, uint64_t *budget)
+{
+	if (!qp->begun && send->length > 0) {
+		send->status = (uint8_t)begin_transfer(qp, send);
+		if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
+			return true;
+		if (!qp->far) {
+			/* The helper takes it; tried again in a later poll when it has no room. */
+			qp->job_running = local_process_submit(qp, send);
+			qp->begun = qp->job_running;
+			return false;
+		}
+	}
+	if (qp->begun && qp->far && !move_bytes(qp, send, budget))
+		return false;
+	return finish_transfer(qp, send);
+}
+void local_qp_transfer_done(struct local_qp *qp, int result)
+{
+	struct local_send *send = local_send_at(qp, qp->send_exec);
+
+	qp->moved = send->length;
+	if (qp->failed) {
+		send->status = IBV_WC_WR_FLUSH_ERR;
+	} else if (result != 0) {
+		/* Ended, denied, or not mapped where it said: the memory can't be accessed, whatever the reason. */
+		send->status = IBV_WC_REM_ACCESS_ERR;
+	} else {
+		if (!finish_transfer(qp, send))
+			return; /* its immediate waits for a slot: local_qp_run goes on with that */
+	}
+	qp->begun = false;
+	qp->send_exec++;
+	if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
+		local_qp_to_error(qp, LOCAL_CLOSED);
+}
+
+static void prefetch_next(const struct local_qp *qp)
+{
+	if (qp->send_exec + 1 != qp->send_tail)
+		KVR_PREFETCH(local_send_at(qp, qp->send_exec + 1));
+}
+
+void local_qp_run(struct local_qp *qp, uint64_t *budget)
+{
+	while (qp->send_exec != qp->send_tail && *budget > 0 && !qp->job_running) {
+		struct local_send *send = local_send_at(qp, qp->send_exec);
+		bool executed;
+
+		prefetch_next(qp);
+		if (send->opcode == IBV_WR_SEND || send->opcode == IBV_WR_SEND_WITH_IMM) {
+			local_copy_flush();
+			executed = local_qp_transmit(qp, send);
+		} else {
+			executed = run_transfer(qp, send, budget);
+		}
+		if (!executed)
+			break;
+		qp->begun = false;
+		qp->send_exec++;
+		*budget -= kvr_min_u64(*budget, REQUEST_COST);
+		if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
+			local_qp_to_error(qp, LOCAL_CLOSED);
+	}
+	local_copy_flush();
+	if (qp->wake_due)
+		local_qp_wake_peer(qp);
+}
+
+void local_qp_posted(struct local_qp *qp)
+{
+	while (qp->send_exec != qp->send_tail && !qp->job_running) {
+		struct local_send *send = local_send_at(qp, qp->send_exec);
+
+		if (KVR_UNLIKELY(qp->failed))
+			send->status = IBV_WC_WR_FLUSH_ERR;
+		else if ((send->opcode != IBV_WR_SEND && send->opcode != IBV_WR_SEND_WITH_IMM) ||
+			!local_qp_transmit(qp, send))
+			break;
+		qp->send_exec++;
+		if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
+			local_qp_to_error(qp, LOCAL_CLOSED);
+	}
+	if (qp->wake_due)
+		local_qp_wake_peer(qp);
+}
+
+bool local_qp_has_work(struct local_qp *qp)
+{
+	const struct local_send *next = local_send_at(qp, qp->send_exec);
+
+	if (qp->send_head != qp->send_exec || (qp->failed && qp->own_queue.head != qp->own_queue.tail))
+		return true;
+	if (qp->job_running)
+		return kvr_load_acquire(&qp->job.done) != 0;
+	if (qp->send_exec == qp->send_tail)
+		return false;
+	/* WRITE with immediate may have moved its bytes and wait for a slot; polling it in vain is harmless. */
+	return (next->opcode != IBV_WR_SEND && next->opcode != IBV_WR_SEND_WITH_IMM) || local_qp_can_transmit(qp);
+}
