@@ -156,7 +156,8 @@ static void destroy_runs_every_submitted_job_once(void **state)
 	struct helper *helper;
 
 	(void)state;
-	for (unsigned round = 0; round < 500; round++) {
+	/* Many rounds, since the thread must be met on its way to sleep. */
+	for (unsigned round = 0; round < 3000; round++) {
 		memset(jobs, 0, sizeof(jobs));
 		assert_int_equal(helper_create("ends", 1, JOBS, &helper), 0);
 		for (unsigned i = 0; i < round % (JOBS + 1); i++) {

@@ -21,6 +21,7 @@ static void capture(void *context, enum log_level level, const char *line)
 	captured->lines++;
 	captured->level = level;
 	snprintf(captured->line, sizeof(captured->line), "%s", line);
+	errno = EIO;
 }
 
 static int restore(void **state)

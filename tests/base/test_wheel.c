@@ -124,6 +124,8 @@ static void a_clock_that_goes_back_changes_nothing(void **state)
 	assert_int_equal(wheel_step(&wheel, KVR_SECOND, UNBOUNDED), 0);
 	wheel_arm(&wheel, &counted.timer, KVR_SECOND + KVR_MS);
 	assert_int_equal(wheel_step(&wheel, 3, UNBOUNDED), 0);
+	assert_int_equal(wheel_step(&wheel, KVR_SECOND / 2, UNBOUNDED), 0);
+	assert_int_equal(wheel_next_ns(&wheel), KVR_SECOND + KVR_MS);
 	assert_int_equal(wheel_step(&wheel, KVR_SECOND + KVR_MS, UNBOUNDED), 1);
 	assert_int_equal(counted.fired_ns, KVR_SECOND + KVR_MS);
 }
