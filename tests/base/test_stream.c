@@ -510,6 +510,49 @@ static void nobody_at_the_port_is_a_refused_connection(void **state)
 	assert_int_equal(stream_connect(&address, &client), -EINVAL);
 }
 
+/* A listener whose queue is full ignores further connections, so that the last one here stays on its way. */
+static void a_connection_on_its_way_says_again(void **state)
+{
+	struct stream *clients[4];
+	struct stream_address address;
+	char byte;
+	int listen_fd;
+
+	(void)state;
+	local_tcp(&address, &listen_fd);
+	assert_int_equal(listen(listen_fd, 0), 0);
+	for (size_t i = 0; i < KVR_COUNT_OF(clients); i++)
+		assert_int_equal(stream_connect(&address, &clients[i]), 0);
+	assert_int_equal(send_plain(clients[3], "x", 1), -EAGAIN);
+	assert_int_equal(receive_plain(clients[3], &byte, 1), -EAGAIN);
+	for (size_t i = 0; i < KVR_COUNT_OF(clients); i++)
+		close_stream(&clients[i]);
+	close(listen_fd);
+}
+
+static void ipv6_peers_are_named_in_brackets(void **state)
+{
+	struct stream_address address;
+	struct stream *client, *server;
+	int listen_fd, error;
+
+	(void)state;
+	assert_int_equal(stream_parse_address("kvrail://[::1]:0", &address), 0);
+	error = stream_listen(&address, 0, &listen_fd);
+	if (error) {
+		/* A machine without IPv6 says so by one of these. */
+		assert_true(error == -EADDRNOTAVAIL || error == -EAFNOSUPPORT || error == -ENOENT);
+		return;
+	}
+	address.port = stream_bound_port(listen_fd);
+	assert_int_equal(stream_connect(&address, &client), 0);
+	accept_one(listen_fd, false, &server);
+	assert_int_equal(strncmp(server->name, "[::1]:", 6), 0);
+	close_stream(&client);
+	close_stream(&server);
+	close(listen_fd);
+}
+
 static void a_port_in_use_is_refused(void **state)
 {
 	struct stream_address address;
@@ -592,6 +635,8 @@ int main(void)
 		WITH_FOLDER(a_missing_folder_or_file_is_no_entry),
 		WITH_FOLDER(tcp_carries_bytes_and_no_descriptors),
 		WITH_FOLDER(nobody_at_the_port_is_a_refused_connection),
+		WITH_FOLDER(a_connection_on_its_way_says_again),
+		WITH_FOLDER(ipv6_peers_are_named_in_brackets),
 		WITH_FOLDER(a_port_in_use_is_refused),
 #ifdef KVRAIL_FAULT_POINTS
 		WITH_FOLDER(every_failure_on_the_way_is_reported_and_leaks_nothing),
