@@ -6,9 +6,9 @@
  *   salt field   = SHA-256(salt text), or 32 zero bytes for no salt
  *   model key    = see digest_model_key
  *
- * SHA-256 comes from libcrypto, or from digest_portable.c in builds without it.
+ * SHA-256 comes from libcrypto, or from sha256_portable.c in builds without it. No call here allocates.
  *
- * Golden vectors: docs/PROTOCOL.md and tests/protocol/test_digest.c.
+ * Golden vectors: docs/PROTOCOL.md and tests/wire/digests.txt.
  */
 #ifndef KVRAIL_PROTOCOL_DIGEST_H
 #define KVRAIL_PROTOCOL_DIGEST_H
@@ -22,17 +22,17 @@
 
 KVR_BEGIN_C
 
-/* The hashing state, kept so that no call allocates. One thread at a time. */
+/* Shows that SHA-256 of this build has passed its self-test. Hashing itself needs no memory but the stack: one digester may serve
+ * several threads, and there is nothing to free. */
 struct digester {
-	void *context;   /* EVP_MD_CTX */
-	void *algorithm; /* EVP_MD, fetched once */
+	bool tested;
 };
 
-/* 0, -ENOMEM, or -ENOSYS (libcrypto offers no SHA-256, or a wrong one). */
+/* 0, or -ENOSYS: the SHA-256 of this build is missing or wrong. */
 KVR_MUST_CHECK int digester_init(struct digester *digester);
 void digester_fini(struct digester *digester);
 
-/* SHA-256 of two pieces one behind the other; `second_length` may be 0. Allocates nothing. */
+/* SHA-256 of two pieces one behind the other; `second_length` may be 0. `digest` may be one of the pieces. */
 void digester_hash(struct digester *digester, const void *first, size_t first_length, const void *second, size_t second_length,
 	uint8_t digest[WIRE_DIGEST_BYTES]);
 
@@ -53,7 +53,7 @@ void digest_salt(struct digester *digester, const char *salt, size_t length, uin
 KVR_MUST_CHECK int digest_model_key(struct digester *digester, const struct wire_text *tenant, const struct model_identity *identity,
 	uint8_t key[WIRE_DIGEST_BYTES]);
 
-/* HMAC-SHA256 for AUTHENTICATE (message.h). Allocates. 0, -EINVAL (empty secret, key name longer than WIRE_NAME_MAX) or -ENOSYS. */
+/* HMAC-SHA256 for AUTHENTICATE (message.h). 0, -EINVAL (empty secret, key name longer than WIRE_NAME_MAX) or -ENOSYS. */
 KVR_MUST_CHECK int digest_proof(const void *secret, size_t secret_length, const uint8_t challenge[32], const uint8_t nonce[32],
 	const char *key, size_t key_length, uint8_t proof[32]);
 /* Compares in constant time. */

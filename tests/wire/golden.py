@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The golden messages of version 1, made from docs/PROTOCOL.md with struct.pack and hashlib alone, without a line of src/.
 
-usage: golden.py           compares with the .hex files beside it; exit code 1 when one differs
+usage: golden.py           compares with the .hex files and digests.txt beside it; exit code 1 when one differs
        golden.py --write   writes the files that are missing here and in ../fuzz/corpus/protocol; never changes one that is there
 """
 
 import hashlib
+import hmac
 import os
 import struct
 import sys
@@ -181,6 +182,44 @@ GOLDEN = {
 }
 
 
+def with_length(value):
+    return struct.pack("<H", len(value)) + value.encode()
+
+
+def model_key(tenant, model, dtype, fingerprint, world_size):
+    return hashlib.sha256(b"kvrail model v1" + with_length(tenant) + with_length(model) + with_length(dtype) + fingerprint +
+                          struct.pack("<I", world_size)).digest()
+
+
+def proof(secret, key):
+    data = b"kvrail authenticate v1" + fill(0x01) + fill(0x41) + key.encode()
+    return hmac.new(secret, data, "sha256").digest()
+
+
+def scattered(count):
+    return [i * 2654435761 & 0xFFFFFFFF for i in range(count)]
+
+
+def digests():
+    tokens = scattered(64)
+    lines = [("seed", SEED)]
+    lines += [(f"counting.256.{i}", digest) for i, digest in enumerate(CHAIN)]
+    lines += [(f"scattered.16.{i}", digest)
+              for i, digest in enumerate(chain(SEED, [tokens[i:i + 16] for i in range(0, 64, 16)]))]
+    lines += [("single.1.0", chain(SEED, [[0xFFFFFFFF]])[0]), ("zero-parent.256.0", chain(bytes(32), [range(256)])[0]),
+              ("salt.none", bytes(32)), ("salt.golden", SALT),
+              ("proof.short", proof(b"secret", "team-a")), ("proof.block", proof(fill(0, 64), "team-a")),
+              ("proof.long", proof(fill(0, 100), "")),
+              ("model.plain", model_key("", "llama3-8b", "bfloat16", fill(0x31), 1)),
+              ("model.tenant", model_key("tenant-a", "llama3-8b", "bfloat16", fill(0x31), 1)),
+              ("model.adapter", model_key("tenant-a", "llama3-8b@2", "bfloat16", fill(0x31), 1)),
+              ("model.dtype", model_key("tenant-a", "llama3-8b", "fp8_e4m3", fill(0x31), 1)),
+              ("model.fingerprint", model_key("tenant-a", "llama3-8b", "bfloat16", fill(0x32), 1)),
+              ("model.world", model_key("tenant-a", "llama3-8b", "bfloat16", fill(0x31), 8)),
+              ("model.moved", model_key("tenant-al", "lama3-8b", "bfloat16", fill(0x31), 1))]
+    return "".join(f"{name:<18} {digest.hex()}\n" for name, digest in lines)
+
+
 def as_hex(parts):
     header, fixed, rest = parts
     lines = []
@@ -197,6 +236,14 @@ def as_bytes(parts):
 
 def main():
     failed = 0
+    path = os.path.join(HERE, "digests.txt")
+    if "--write" in sys.argv and not os.path.exists(path):
+        with open(path, "w", encoding="ascii") as file:
+            file.write(digests())
+    with open(path, encoding="ascii") as file:
+        if file.read() != digests():
+            print("digests.txt differs", file=sys.stderr)
+            failed = 1
     for name, parts in GOLDEN.items():
         path = os.path.join(HERE, name + ".hex")
         seed = os.path.join(CORPUS, name)
