@@ -133,11 +133,15 @@ bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_
 
 /* ---- growing ---- */
 
-/* Bytes that the table would like to have next, zeroed and aligned to 64; 0: nothing. The owner has a helper allocate and supplies them. */
+/* Bytes that the table would like to have next; 0: nothing. The owner has a helper thread allocate them and supplies them; what is
+ * wanted may change meanwhile, which does no harm. First buckets (the table is three quarters full), then a spare slab. */
 uint64_t cache_wants_memory(const struct cache *cache);
-/* Hands over what cache_wants_memory asked for (malloc family or aligned_alloc: freed with free()); NULL: could not be had, it will ask again later. */
+/* For the helper thread: zeroed and touched memory, on huge pages where that can be had, to be freed with free(). NULL: none. */
+void *cache_allocate_memory(uint64_t bytes);
+/* Hands over what cache_allocate_memory gave for that many bytes, as cache_wants_memory said (then or before); NULL: could not be
+ * had, it goes on asking. */
 void cache_supply_memory(struct cache *cache, void *memory, uint64_t bytes);
-/* Memory that the table has done with, to be freed by a helper; NULL: none. */
+/* Memory that the table has done with, for a helper thread to free(); NULL: none. */
 void *cache_take_garbage(struct cache *cache);
 /* Moves at most `limit` buckets of an unfinished growth; also done a little by every insertion. */
 void cache_grow_step(struct cache *cache, uint32_t limit);

@@ -121,16 +121,12 @@ static void partial_remove(struct l1 *l1, uint32_t run)
 		class_->partial_areas &= ~(UINT64_C(1) << page->area);
 }
 
-/* Pages of a shorter run, where none for a full one are free: what is left at the end of the area, or the longest extent. */
-static uint32_t take_short(struct l1 *l1, struct l1_extents *extents, const struct l1_class *class_, uint32_t *slots)
+/* A shorter run from what is left at the end of the area, where no pages for a full one are free. */
+static uint32_t take_last(struct l1 *l1, struct l1_extents *extents, const struct l1_class *class_, uint32_t *slots)
 {
 	uint32_t extent = l1_extents_last(extents, l1->pages);
 
-	*slots = extent != L1_NO_PAGE ? l1_run_slots_in(class_, l1->pages[extent].pages, true) : 0;
-	if (*slots == 0) {
-		extent = l1_extents_longest(extents);
-		*slots = extent != L1_NO_PAGE ? l1_run_slots_in(class_, l1->pages[extent].pages, false) : 0;
-	}
+	*slots = extent != L1_NO_PAGE ? l1_run_slots_in(class_, l1->pages[extent].pages) : 0;
 	if (*slots == 0)
 		return L1_NO_PAGE;
 	l1_extents_take_from(extents, l1->pages, extent,
@@ -147,7 +143,7 @@ static bool make_run(struct l1 *l1, uint32_t class_number, uint32_t area)
 	struct l1_page *page;
 
 	if (run == L1_NO_PAGE)
-		run = take_short(l1, extents, class_, &slots);
+		run = take_last(l1, extents, class_, &slots);
 	if (run == L1_NO_PAGE)
 		return false;
 	page = &l1->pages[run];

@@ -9,9 +9,9 @@
  *
  * All objects of one registration have one size, so each size gets a class, and a class takes whole runs of pages from the
  * area: as many objects a run as keep the loss below 2 % (one, where objects are larger than 3.2 MiB; objects smaller than
- * 4 KiB take 4 KiB each). Where no pages for a whole run are free, a shorter one is made of what is left at the end of an area, or of
- * a stretch where it loses less than 2 % too. A run whose objects are all free goes back to the pages at once and merges
- * with its neighbours; so a change of models needs no restart. L1's own tables cost 0.15 % of the memory.
+ * 4 KiB take 4 KiB each). Where no pages for a whole run are free, a shorter one is made of what is left at the end of an
+ * area. A run whose objects are all free goes back to the pages at once and merges with its neighbours; so a change of
+ * models needs no restart. L1's own tables cost 0.15 % of the memory.
  *
  * Owner: the management core, no other thread; no call allocates, blocks or enters the kernel, except l1_create and
  * l1_destroy. Other threads may use the address of an object that they were handed.
@@ -29,7 +29,8 @@ KVR_BEGIN_C
 #define L1_PAGE_BYTES ((uint64_t)65536)
 #define L1_AREAS_MAX 64
 #define L1_CLASSES_MAX 256
-#define L1_OBJECT_ALIGN 64 /* bytes: sizes are rounded up to it */
+#define L1_OBJECT_ALIGN 64     /* bytes: sizes are rounded up to it */
+#define L1_SLOT_BYTES_MIN 4096 /* what the smallest object takes */
 #define L1_NO_OWNER UINT32_MAX
 
 /* Names an object: run and slot. 0 names none. */

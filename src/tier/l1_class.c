@@ -40,13 +40,11 @@ void l1_size_run(struct l1_class *class_, uint32_t pages_max)
 	class_->run_pages = pages_for(class_, best);
 }
 
-uint32_t l1_run_slots_in(const struct l1_class *class_, uint32_t pages, bool last)
+uint32_t l1_run_slots_in(const struct l1_class *class_, uint32_t pages)
 {
 	uint64_t slots = pages * L1_PAGE_BYTES / class_->slot_bytes;
 
-	if (slots >= class_->run_slots)
-		return class_->run_slots;
-	return slots > 0 && (last || loses_little(class_, slots)) ? (uint32_t)slots : 0;
+	return slots < class_->run_slots ? (uint32_t)slots : class_->run_slots;
 }
 
 static int make_class(struct l1 *l1, uint32_t number, uint64_t object_bytes)
@@ -114,35 +112,23 @@ uint64_t l1_class_slot_bytes(const struct l1 *l1, uint32_t object_class)
 	return l1->classes[object_class].slot_bytes;
 }
 
-/* Objects that a free extent of `pages` pages takes in full runs, and in one shorter run behind them. */
-static uint64_t room_in(const struct l1_class *class_, uint64_t pages, bool last)
-{
-	uint64_t rest = pages % class_->run_pages;
-
-	return pages / class_->run_pages * class_->run_slots +
-		(rest > 0 ? l1_run_slots_in(class_, (uint32_t)rest, last) : 0);
-}
-
 static uint64_t room_in_area(const struct l1 *l1, const struct l1_class *class_, const struct l1_extents *extents)
 {
 	uint32_t last = l1_extents_last(extents, l1->pages);
-	uint32_t last_bin = last != L1_NO_PAGE ? l1_bin_of(l1->pages[last].pages) : L1_BINS;
-	uint64_t room = last != L1_NO_PAGE ? room_in(class_, l1->pages[last].pages, true) : 0;
+	uint32_t last_pages = last != L1_NO_PAGE ? l1->pages[last].pages : 0;
+	uint32_t last_bin = last != L1_NO_PAGE ? l1_bin_of(last_pages) : L1_BINS;
+	uint64_t runs = last_pages / class_->run_pages;
 
 	for (uint32_t bin = l1_bin_next(extents, 0); bin < L1_BINS; bin = l1_bin_next(extents, bin + 1)) {
-		uint64_t count = extents->bins[bin].extents;
-		uint64_t pages = extents->bins[bin].pages;
+		uint64_t count = extents->bins[bin].extents - (bin == last_bin);
+		uint64_t pages = extents->bins[bin].pages - (bin == last_bin ? last_pages : 0);
 
-		if (bin == last_bin) {
-			count--;
-			pages -= l1->pages[last].pages;
-		}
-		if (count == 1 || bin < L1_BINS_EXACT)
-			room += count > 0 ? count * room_in(class_, pages / count, false) : 0;
+		if (count > 0 && (count == 1 || bin < L1_BINS_EXACT))
+			runs += count * (pages / count / class_->run_pages);
 		else
-			room += pages * L1_PAGE_BYTES / class_->slot_bytes;
+			runs += pages / class_->run_pages;
 	}
-	return room;
+	return runs * class_->run_slots + l1_run_slots_in(class_, last_pages % class_->run_pages);
 }
 
 uint64_t l1_class_room(const struct l1 *l1, uint32_t object_class)

@@ -13,7 +13,6 @@
 
 KVR_BEGIN_C
 
-#define L1_SLOT_BYTES_MIN 4096
 #define L1_SLOTS_PER_PAGE (L1_PAGE_BYTES / L1_SLOT_BYTES_MIN)
 #define L1_RUN_SLOTS_MAX 4096
 #define L1_NO_SLOT UINT32_MAX
@@ -80,9 +79,8 @@ void l1_run_map(const struct l1 *l1, uint32_t page, uint64_t map[L1_RUN_SLOTS_MA
 void l1_class_forget(struct l1 *l1, struct l1_class *class_);
 /* Slots and pages of the shortest run that loses less than 2 %, or of the best one that fits `pages_max`. */
 void l1_size_run(struct l1_class *class_, uint32_t pages_max);
-/* How many objects go into a run at the front of a free extent of `pages` pages, 0 when no sound run fits. `last`: the extent
- * ends with the area, so that nothing can be gained by waiting for it to grow. */
-uint32_t l1_run_slots_in(const struct l1_class *class_, uint32_t pages, bool last);
+/* How many objects go into one run in `pages` pages, at most those of a full run. */
+uint32_t l1_run_slots_in(const struct l1_class *class_, uint32_t pages);
 
 KVR_END_C
 

@@ -171,18 +171,6 @@ void l1_extents_give(struct l1_extents *extents, struct l1_page *pages, uint32_t
 	bin_add(extents, pages, first);
 }
 
-uint32_t l1_extents_longest(const struct l1_extents *extents)
-{
-	uint32_t word;
-	uint32_t bit;
-
-	if (!extents->summary)
-		return L1_NO_PAGE;
-	word = 31 - (uint32_t)__builtin_clz(extents->summary);
-	bit = 63 - (uint32_t)__builtin_clzll(extents->bitmap[word]);
-	return extents->bins[word * 64 + bit].first;
-}
-
 uint32_t l1_extents_last(const struct l1_extents *extents, const struct l1_page *pages)
 {
 	uint32_t first = extents->end - pages[extents->end - 1].pages;

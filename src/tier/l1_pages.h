@@ -65,8 +65,6 @@ void l1_extents_take_from(struct l1_extents *extents, struct l1_page *pages, uin
 /* Gives the run that starts at `first` back and merges it with free neighbours. */
 void l1_extents_give(struct l1_extents *extents, struct l1_page *pages, uint32_t first);
 
-/* A free extent of the highest bin, L1_NO_PAGE when nothing is free. */
-uint32_t l1_extents_longest(const struct l1_extents *extents);
 /* The free extent that ends with the area, L1_NO_PAGE when a run does. */
 uint32_t l1_extents_last(const struct l1_extents *extents, const struct l1_page *pages);
 /* The extent in front of the one that starts at `first`, and the one behind; L1_NO_PAGE at the area's ends. */

@@ -1,0 +1,24 @@
+#include "base/atomic.h"
+#include "tier/cache_internal.h"
+
+bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_t model), void *context,
+	uint32_t *cursor, uint32_t limit, uint64_t *dropped, uint64_t *kept)
+{
+	uint32_t number = *cursor < ENTRIES_HEADS ? ENTRIES_HEADS : *cursor;
+
+	for (; limit > 0 && number < cache->entries.fresh; limit--, number++) {
+		struct cache_entry *entry = cache_entry_at(cache, number);
+
+		if (entry->space == ENTRIES_FREE || !wanted(context, cache->spaces.spaces[entry->space].model))
+			continue;
+		if (entry->held) {
+			++*kept;
+			continue;
+		}
+		cache_evict_entry(cache, number);
+		kvr_counter_add(&cache->counters->cleared_chunks, 1);
+		++*dropped;
+	}
+	*cursor = number;
+	return number >= cache->entries.fresh;
+}

@@ -1,0 +1,167 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/random.h"
+#include "tier/cache_internal.h"
+
+#define SLAB_SHIFT 15 /* 2 MiB */
+#define SLAB_SHIFT_MIN 9
+#define BUCKETS_MIN 8
+
+/* No chunk is smaller than the smallest object, so there are never more entries than that. */
+static uint32_t entries_limit(const struct l1 *l1)
+{
+	struct l1_stats stats;
+
+	l1_get_stats(l1, &stats);
+	return (uint32_t)kvr_min_u64(stats.total_bytes / L1_SLOT_BYTES_MIN, UINT32_C(1) << 31);
+}
+
+static uint32_t buckets_for(uint32_t chunks)
+{
+	uint32_t buckets = BUCKETS_MIN;
+
+	/* Three quarters full at most. */
+	while ((uint64_t)buckets * TABLE_BUCKET_SLOTS * 3 < (uint64_t)chunks * 4)
+		buckets *= 2;
+	return buckets;
+}
+
+static int init_parts(struct cache *cache, const struct cache_options *options, const struct cache_tuning *tuning)
+{
+	uint32_t limit = entries_limit(options->l1);
+	uint32_t initial = options->chunks_initial < limit ? options->chunks_initial : limit;
+	int rc = random_secret(cache->key, sizeof(cache->key));
+
+	if (rc)
+		return rc;
+	cache->counters = fault_point("cache_create/counters") ? NULL : cache_allocate_memory(sizeof(*cache->counters));
+	if (!cache->counters)
+		return -ENOMEM;
+	cache->table.count = tuning->buckets ? tuning->buckets : buckets_for(initial);
+	cache->table.buckets = cache_allocate_memory((uint64_t)cache->table.count * sizeof(struct table_bucket));
+	if (!cache->table.buckets)
+		return -ENOMEM;
+	rc = space_table_init(&cache->spaces, options->spaces_max, cache->key[0] ^ cache->key[5]);
+	if (rc)
+		return rc;
+	return entries_init(&cache->entries, tuning->slab_shift ? tuning->slab_shift : SLAB_SHIFT, initial, limit);
+}
+
+int cache_create_tuned(const struct cache_options *options, const struct cache_tuning *tuning, struct cache **cache_out)
+{
+	struct cache *cache;
+	int rc;
+
+	if (!options->l1 || options->spaces_max == 0 || options->spaces_max == CACHE_NONE ||
+		options->high_permille > 1000 || options->low_permille > options->high_permille ||
+		(tuning->slab_shift && tuning->slab_shift < SLAB_SHIFT_MIN) ||
+		(tuning->buckets & (tuning->buckets - 1)) != 0)
+		return -EINVAL;
+	cache = fault_point("cache_create") ? NULL : cache_allocate_memory(sizeof(*cache));
+	if (!cache)
+		return -ENOMEM;
+	cache->l1 = options->l1;
+	cache->hash_mask = tuning->same_hash ? 0 : UINT32_MAX;
+	cache->high_permille = options->high_permille;
+	cache->low_permille = options->low_permille;
+	rc = init_parts(cache, options, tuning);
+	if (rc) {
+		cache_destroy(&cache);
+		return rc;
+	}
+	*cache_out = cache;
+	return 0;
+}
+
+int cache_create(const struct cache_options *options, struct cache **cache)
+{
+	static const struct cache_tuning as_shipped = { 0 };
+
+	return cache_create_tuned(options, &as_shipped, cache);
+}
+
+static void free_objects(struct cache *cache)
+{
+	for (uint32_t number = ENTRIES_HEADS; number < cache->entries.fresh; number++) {
+		struct cache_entry *entry = cache_entry_at(cache, number);
+		uint32_t parts;
+
+		if (entry->space == ENTRIES_FREE)
+			continue;
+		parts = cache_entry_parts(cache, entry);
+		for (uint32_t part = 0; part < parts; part++)
+			if (cache_entry_objects(cache, entry)[part] != 0)
+				l1_free(cache->l1, cache_entry_objects(cache, entry)[part]);
+	}
+}
+
+void cache_destroy(struct cache **cache_in)
+{
+	struct cache *cache = *cache_in;
+
+	if (!cache)
+		return;
+	if (cache->entries.slabs)
+		free_objects(cache);
+	entries_fini(&cache->entries);
+	space_table_fini(&cache->spaces);
+	free(cache->old.buckets);
+	free(cache->table.buckets);
+	free(cache->counters);
+	free(cache);
+	*cache_in = NULL;
+}
+
+/* ---- spaces ---- */
+
+uint32_t cache_space_acquire(struct cache *cache, uint32_t model, const uint8_t salt[32], uint32_t parts)
+{
+	if (parts == 0 || parts > CACHE_PARTS_MAX)
+		return CACHE_NONE;
+	return space_acquire(&cache->spaces, model, salt, parts);
+}
+
+void cache_space_release(struct cache *cache, uint32_t space)
+{
+	space_release(&cache->spaces, space);
+}
+
+uint64_t cache_model_chunks(const struct cache *cache, uint32_t model)
+{
+	return space_model_chunks(&cache->spaces, model);
+}
+
+/* ---- figures ---- */
+
+const struct cache_counters *cache_counters(const struct cache *cache)
+{
+	return cache->counters;
+}
+
+static uint64_t memory_bytes(const struct cache *cache)
+{
+	const struct entries *entries = &cache->entries;
+
+	return sizeof(*cache) + sizeof(*cache->counters) + table_bytes(&cache->table) + table_bytes(&cache->old) +
+		space_table_bytes(&cache->spaces) + entries->slabs_held * entries_slab_bytes(entries) +
+		entries->slab_limit * sizeof(*entries->slabs) + entries->part_slab_limit * sizeof(*entries->part_slabs);
+}
+
+void cache_get_stats(const struct cache *cache, struct cache_stats *stats)
+{
+	*stats = (struct cache_stats){
+		.chunks = cache->chunks,
+		.objects = cache->objects,
+		.staged = cache->staged,
+		.resident_bytes = cache->resident_bytes,
+		.staged_bytes = cache->staged_bytes,
+		.locks = cache->locks,
+		.pins = cache->pins,
+		.held_chunks = cache->held_chunks,
+		.spaces = cache->spaces.used,
+		.table_bytes = memory_bytes(cache),
+	};
+}

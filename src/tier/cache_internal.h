@@ -1,0 +1,97 @@
+/*
+ * cache_internal.h - the structs of the cache, for its own files, tests and benchmarks.
+ */
+#ifndef KVRAIL_TIER_CACHE_INTERNAL_H
+#define KVRAIL_TIER_CACHE_INTERNAL_H
+
+#include "tier/cache.h"
+#include "tier/entries.h"
+#include "tier/space.h"
+#include "tier/table.h"
+
+KVR_BEGIN_C
+
+#define CACHE_UNIT_BYTES 64
+/* What l1_clear_plan may look at in one try: it bounds the time of a reservation that needs another class's pages. */
+#define CACHE_CLEAR_OBJECTS 1024
+
+struct cache {
+	struct table table;
+	struct table old; /* while growing: what has not been moved yet */
+	struct entries entries;
+	struct space_table spaces;
+	struct l1 *l1;
+	struct cache_counters *counters; /* apart: others read them while the owner writes the rest */
+	uint64_t key[6];                 /* random: who chooses digests cannot choose their buckets */
+	uint32_t hash_mask;
+	uint64_t stamp;
+	uint64_t listed_classes[L1_CLASSES_MAX / 64]; /* bit c: the eviction list of class c is not empty */
+	uint64_t evictable_units;
+	uint64_t staged, staged_bytes;
+	uint64_t chunks, objects, resident_bytes;
+	uint64_t locks, pins, held_chunks;
+	uint32_t high_permille, low_permille;
+	bool evicting; /* between the crossing of high_permille and low_permille */
+	l1_ref plan[CACHE_CLEAR_OBJECTS];
+	uint32_t plan_owners[CACHE_CLEAR_OBJECTS];
+};
+
+struct cache_tuning {        /* tests: everything small, so that growth happens all the time */
+	bool same_hash;      /* every chunk has the same hash (pitfalls E09) */
+	uint32_t slab_shift; /* 0: as shipped; at least 9 */
+	uint32_t buckets;    /* at the start; a power of two; 0: from chunks_initial */
+};
+KVR_MUST_CHECK int cache_create_tuned(
+	const struct cache_options *options, const struct cache_tuning *tuning, struct cache **cache);
+
+static inline struct cache_entry *cache_entry_at(const struct cache *cache, uint32_t number)
+{
+	return entries_at(&cache->entries, number);
+}
+
+static inline uint32_t cache_entry_parts(const struct cache *cache, const struct cache_entry *entry)
+{
+	return cache->spaces.spaces[entry->space].parts;
+}
+
+/* The objects of all parts, absent ones 0. Stays valid until the entry is evicted. */
+static inline l1_ref *cache_entry_objects(const struct cache *cache, struct cache_entry *entry)
+{
+	return cache_entry_parts(cache, entry) > 1 ? entries_parts(&cache->entries, entry) : &entry->objects;
+}
+
+static inline uint64_t cache_mix(uint64_t a, uint64_t b)
+{
+	__uint128_t product = (__uint128_t)a * b;
+
+	return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static inline uint32_t cache_hash(const struct cache *cache, uint32_t space, const uint64_t digest[4])
+{
+	uint64_t low = cache_mix(digest[0] ^ cache->key[0], digest[1] ^ cache->key[1]);
+	uint64_t high = cache_mix(digest[2] ^ cache->key[2], digest[3] ^ cache->key[3]);
+
+	return (uint32_t)cache_mix(low ^ cache->key[4], high ^ cache->key[5] ^ space) & cache->hash_mask;
+}
+
+static inline bool cache_entry_is(const struct cache_entry *entry, uint32_t space, const uint64_t digest[4])
+{
+	return entry->space == space &&
+		((entry->digest[0] ^ digest[0]) | (entry->digest[1] ^ digest[1]) | (entry->digest[2] ^ digest[2]) |
+			(entry->digest[3] ^ digest[3])) == 0;
+}
+
+/* The entry, 0: not there. */
+uint32_t cache_lookup(const struct cache *cache, uint32_t space, const uint64_t digest[4], uint32_t hash);
+/* Puts an entry that is on no list and not held at the front of its list, and takes one off it. */
+void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry);
+void cache_unlist(struct cache *cache, struct cache_entry *entry);
+/* Frees the objects of an entry that is not held, and the entry. */
+void cache_evict_entry(struct cache *cache, uint32_t number);
+/* Room in the table for one more element, moving some of an unfinished growth. */
+bool cache_table_has_room(struct cache *cache);
+
+KVR_END_C
+
+#endif

@@ -1,0 +1,96 @@
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "tier/cache_internal.h"
+
+/* Buckets of an unfinished growth that each new entry moves: growing ends long before the new table is full. */
+#define GROW_BUCKETS_PER_INSERT 2
+
+static void unstage(struct cache *cache, uint64_t bytes)
+{
+	assert(cache->staged > 0 && cache->staged_bytes >= bytes);
+	cache->staged--;
+	cache->staged_bytes -= bytes;
+}
+
+void cache_abort(struct cache *cache, l1_ref object)
+{
+	unstage(cache, l1_bytes(cache->l1, object));
+	l1_free(cache->l1, object);
+	kvr_counter_add(&cache->counters->aborted, 1);
+}
+
+static uint32_t new_entry(
+	struct cache *cache, uint32_t space, const uint64_t digest[4], uint32_t hash, uint32_t object_class)
+{
+	struct cache_entry *entry;
+	uint32_t number;
+
+	cache_grow_step(cache, GROW_BUCKETS_PER_INSERT);
+	if (!cache_table_has_room(cache))
+		return 0;
+	number = entries_take(&cache->entries, cache->spaces.spaces[space].parts);
+	if (number == 0)
+		return 0;
+	entry = cache_entry_at(cache, number);
+	memcpy(entry->digest, digest, sizeof(entry->digest));
+	entry->space = space;
+	entry->units = 0;
+	entry->present = 0;
+	entry->held = 0;
+	entry->object_class = object_class & (L1_CLASSES_MAX - 1);
+	cache_list(cache, number, entry);
+	table_insert(&cache->table, hash, number);
+	space_add_chunk(&cache->spaces, space);
+	cache->chunks++;
+	return number;
+}
+
+static void add_object(struct cache *cache, uint32_t number, uint32_t part, l1_ref object, uint64_t bytes)
+{
+	struct cache_entry *entry = cache_entry_at(cache, number);
+	uint64_t units = l1_class_slot_bytes(cache->l1, l1_class_of(cache->l1, object)) / CACHE_UNIT_BYTES;
+	uint32_t added = (uint32_t)kvr_min_u64(units, UINT32_MAX - entry->units);
+
+	cache_entry_objects(cache, entry)[part] = object;
+	l1_set_owner(cache->l1, object, number);
+	entry->present++;
+	entry->units += added;
+	cache->objects++;
+	cache->resident_bytes += bytes;
+	if (entry->held)
+		return;
+	cache->evictable_units += added;
+	cache_touch(cache, number);
+}
+
+int cache_publish(
+	struct cache *cache, uint32_t space, const uint8_t *digest, uint32_t part, l1_ref object, uint32_t *entry)
+{
+	uint64_t bytes = l1_bytes(cache->l1, object);
+	uint64_t words[4];
+	uint32_t hash, number;
+
+	assert(part < cache->spaces.spaces[space].parts);
+	memcpy(words, digest, sizeof(words));
+	hash = cache_hash(cache, space, words);
+	number = cache_lookup(cache, space, words, hash);
+	if (number != 0 && cache_entry_objects(cache, cache_entry_at(cache, number))[part] != 0) {
+		unstage(cache, bytes);
+		l1_free(cache->l1, object);
+		kvr_counter_add(&cache->counters->present, 1);
+		*entry = number;
+		return -EEXIST;
+	}
+	if (number == 0)
+		number = new_entry(cache, space, words, hash, l1_class_of(cache->l1, object));
+	if (number == 0)
+		return -ENOSPC;
+	unstage(cache, bytes);
+	add_object(cache, number, part, object, bytes);
+	kvr_counter_add(&cache->counters->published, 1);
+	*entry = number;
+	return 0;
+}

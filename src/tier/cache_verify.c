@@ -1,0 +1,140 @@
+#include <errno.h>
+
+#include "base/log.h"
+#include "tier/cache_internal.h"
+
+struct totals {
+	uint64_t chunks, objects, bytes, locks, pins, held, listed, evictable_units;
+};
+
+static int verify_objects(const struct cache *cache, uint32_t number, struct totals *totals)
+{
+	struct cache_entry *entry = cache_entry_at(cache, number);
+	const l1_ref *objects = cache_entry_objects(cache, entry);
+	uint32_t parts = cache_entry_parts(cache, entry);
+	uint64_t units = 0;
+	uint32_t present = 0;
+	bool has_class = false;
+
+	for (uint32_t part = 0; part < parts; part++) {
+		uint32_t object_class;
+
+		if (objects[part] == 0)
+			continue;
+		object_class = l1_class_of(cache->l1, objects[part]);
+		if (l1_owner(cache->l1, objects[part]) != number) {
+			log_error("cache: part %u of entry %u has owner %u", part, number,
+				l1_owner(cache->l1, objects[part]));
+			return -EILSEQ;
+		}
+		present++;
+		units += l1_class_slot_bytes(cache->l1, object_class) / CACHE_UNIT_BYTES;
+		has_class = has_class || object_class == entry->object_class;
+		totals->bytes += l1_bytes(cache->l1, objects[part]);
+	}
+	totals->objects += present;
+	if (present > 0 && present == entry->present && has_class && kvr_min_u64(units, UINT32_MAX) == entry->units)
+		return 0;
+	log_error("cache: entry %u counts %u objects and %u units, and has %u and %lu", number, entry->present,
+		entry->units, present, (unsigned long)units);
+	return -EILSEQ;
+}
+
+static int verify_entry(const struct cache *cache, uint32_t number, struct totals *totals)
+{
+	struct cache_entry *entry = cache_entry_at(cache, number);
+	uint32_t hash = cache_hash(cache, entry->space, entry->digest);
+
+	if (entry->space >= cache->spaces.capacity || cache_entry_parts(cache, entry) == 0) {
+		log_error("cache: entry %u is in space %u, which does not exist", number, entry->space);
+		return -EILSEQ;
+	}
+	if (cache_lookup(cache, entry->space, entry->digest, hash) != number) {
+		log_error("cache: entry %u is not found under its key", number);
+		return -EILSEQ;
+	}
+	totals->chunks++;
+	if (entry->held) {
+		totals->held++;
+		totals->locks += entry->holds.locks;
+		totals->pins += entry->holds.pins;
+		if (entry->holds.locks == 0 && entry->holds.pins == 0) {
+			log_error("cache: entry %u is held by nobody", number);
+			return -EILSEQ;
+		}
+	} else {
+		totals->evictable_units += entry->units;
+	}
+	return verify_objects(cache, number, totals);
+}
+
+static int verify_list(const struct cache *cache, uint32_t object_class, struct totals *totals)
+{
+	uint32_t head = 1 + object_class;
+	uint32_t prev = head;
+	uint64_t stamp = cache->stamp + 1;
+	uint64_t count = 0;
+
+	for (uint32_t number = cache_entry_at(cache, head)->list.next; number != head;) {
+		const struct cache_entry *entry = cache_entry_at(cache, number);
+
+		if (entry->space == ENTRIES_FREE || entry->held || entry->object_class != object_class ||
+			entry->list.prev != prev || entry->stamp >= stamp || count++ == cache->chunks) {
+			log_error("cache: entry %u does not belong where it stands on the eviction list of class %u",
+				number, object_class);
+			return -EILSEQ;
+		}
+		stamp = entry->stamp;
+		prev = number;
+		number = entry->list.next;
+	}
+	totals->listed += count;
+	if ((cache->listed_classes[object_class / 64] >> (object_class % 64) & 1) == (count > 0))
+		return 0;
+	log_error("cache: class %u has %lu entries on its list and is marked otherwise", object_class,
+		(unsigned long)count);
+	return -EILSEQ;
+}
+
+static int verify_totals(const struct cache *cache, const struct totals *totals)
+{
+	struct l1_stats stats;
+
+	l1_get_stats(cache->l1, &stats);
+	if (totals->chunks == cache->chunks && totals->objects == cache->objects &&
+		totals->bytes == cache->resident_bytes && totals->locks == cache->locks &&
+		totals->pins == cache->pins && totals->held == cache->held_chunks &&
+		totals->listed == totals->chunks - totals->held && totals->evictable_units == cache->evictable_units &&
+		totals->chunks == cache->table.used + cache->old.used &&
+		stats.objects == totals->objects + cache->staged &&
+		stats.used_bytes == totals->bytes + cache->staged_bytes)
+		return 0;
+	log_error(
+		"cache: found %lu chunks, %lu objects of %lu bytes, %lu locks, %lu pins, %lu held, %lu listed: sums do not agree",
+		(unsigned long)totals->chunks, (unsigned long)totals->objects, (unsigned long)totals->bytes,
+		(unsigned long)totals->locks, (unsigned long)totals->pins, (unsigned long)totals->held,
+		(unsigned long)totals->listed);
+	return -EILSEQ;
+}
+
+int cache_verify(const struct cache *cache, bool expect_idle)
+{
+	struct totals totals = { 0 };
+
+	if (l1_verify(cache->l1) || table_verify(&cache->table) || table_verify(&cache->old) ||
+		entries_verify(&cache->entries) || space_table_verify(&cache->spaces))
+		return -EILSEQ;
+	for (uint32_t number = ENTRIES_HEADS; number < cache->entries.fresh; number++)
+		if (cache_entry_at(cache, number)->space != ENTRIES_FREE && verify_entry(cache, number, &totals))
+			return -EILSEQ;
+	for (uint32_t object_class = 0; object_class < L1_CLASSES_MAX; object_class++)
+		if (verify_list(cache, object_class, &totals))
+			return -EILSEQ;
+	if (verify_totals(cache, &totals))
+		return -EILSEQ;
+	if (!expect_idle || (cache->locks == 0 && cache->pins == 0 && cache->staged == 0))
+		return 0;
+	log_error("cache: %lu locks, %lu pins and %lu staged objects are left", (unsigned long)cache->locks,
+		(unsigned long)cache->pins, (unsigned long)cache->staged);
+	return -EILSEQ;
+}
