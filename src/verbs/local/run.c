@@ -29,12 +29,32 @@ static enum ibv_wc_status begin_transfer(struct local_qp *qp, struct local_send 
 	return IBV_WC_SUCCESS;
 }
 
+/* Where the work request behind this one will read first, as far as can be told without checking it. */
+static const void *next_source(const struct local_qp *qp)
+{
+	const struct local_send *next = local_send_at(qp, qp->send_exec + 1);
+	const struct local_key *far;
+
+	if (qp->send_exec + 1 == qp->send_tail)
+		return NULL;
+	if (next->opcode == IBV_WR_RDMA_WRITE && next->sge_count > 0)
+		return (const void *)(uintptr_t)next->sge[0].addr;
+	if (next->opcode != IBV_WR_RDMA_READ)
+		return NULL;
+	far = local_keys_find(&qp->imports, next->rkey);
+	if (!far || !far->base || !local_key_covers(far, next->remote, next->length))
+		return NULL;
+	return far->base + (next->remote - far->address);
+}
+
 static void move_piece(struct local_qp *qp, const struct local_send *send, uint8_t *near, uint32_t bytes)
 {
+	const void *after = bytes >= LOCAL_STREAM_BYTES ? next_source(qp) : NULL;
+
 	if (send->opcode == IBV_WR_RDMA_READ)
-		local_copy(near, qp->far, bytes);
+		local_copy(near, qp->far, bytes, after);
 	else
-		local_copy(qp->far, near, bytes);
+		local_copy(qp->far, near, bytes, after);
 	qp->far += bytes;
 	qp->moved += bytes;
 }
