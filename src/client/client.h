@@ -19,12 +19,12 @@
 KVR_BEGIN_C
 
 struct client_options {
-	const struct kvr_options *user;  /* copied; url and driver are not looked at here */
-	struct verbs_device *device;     /* stays the caller's */
+	const struct kvr_options *user; /* copied; url and driver are not looked at here */
+	struct verbs_device *device;    /* stays the caller's */
 	/* Begins a connection to the server: 0 and *stream, or -errno. Called by client_step on every attempt. */
 	int (*connect)(void *context, struct stream **stream);
 	void *context;
-	uint64_t seed;                   /* jitter of reconnects */
+	uint64_t seed; /* jitter of reconnects */
 };
 
 /* 0, -ENOMEM, -EINVAL. The first connection attempt is made by the first step. */
@@ -45,8 +45,8 @@ bool client_ready(const struct kvr_client *client);
 int client_failure(const struct kvr_client *client, const char **text);
 
 /* Asynchronous forms of the calls that use the control stream. The ticket is polled with client_take. */
-KVR_MUST_CHECK int client_submit_register(struct kvr_client *client, const struct kvr_model *model, const struct kvr_layout *layout,
-	const uint8_t fingerprint[32], uint32_t *registration, kvr_ticket *ticket);
+KVR_MUST_CHECK int client_submit_register(struct kvr_client *client, const struct kvr_model *model,
+	const struct kvr_layout *layout, const uint8_t fingerprint[32], uint32_t *registration, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_unregister(struct kvr_client *client, uint32_t registration, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_clear(struct kvr_client *client, uint32_t registration, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_cancel(struct kvr_client *client, kvr_ticket target);
@@ -56,16 +56,17 @@ KVR_MUST_CHECK int client_submit_ping(struct kvr_client *client, kvr_ticket *tic
 KVR_MUST_CHECK int client_take(struct kvr_client *client, kvr_ticket ticket, struct kvr_result *result);
 
 /* Sessions: the kvr_session_* and kvr_submit_* calls on sessions lock the client (kvrail.h) around these. */
-KVR_MUST_CHECK int client_session_create(struct kvr_client *client, uint32_t registration, const char *id, const char *salt,
-	struct kvr_session **session);
+KVR_MUST_CHECK int client_session_create(struct kvr_client *client, uint32_t registration, const char *id,
+	const char *salt, struct kvr_session **session);
 KVR_MUST_CHECK int client_session_destroy(struct kvr_session **session);
 KVR_MUST_CHECK int client_session_tokens(struct kvr_session *session, const uint32_t *tokens, size_t count);
 KVR_MUST_CHECK int client_session_digests(struct kvr_session *session, const uint8_t *digests, uint32_t chunk_count);
 KVR_MUST_CHECK int client_submit_lookup(struct kvr_session *session, uint32_t flags, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_query(struct kvr_session *session, uint64_t wait_ns, bool early, kvr_ticket *ticket);
-KVR_MUST_CHECK int client_submit_transfer(struct kvr_session *session, bool store, const struct kvr_transfer *transfer, kvr_ticket *ticket);
-KVR_MUST_CHECK int client_submit_free_locks(struct kvr_session *session, uint32_t first_chunk, uint32_t chunk_count, bool all_ranks,
-	kvr_ticket *ticket);
+KVR_MUST_CHECK int client_submit_transfer(
+	struct kvr_session *session, bool store, const struct kvr_transfer *transfer, kvr_ticket *ticket);
+KVR_MUST_CHECK int client_submit_free_locks(
+	struct kvr_session *session, uint32_t first_chunk, uint32_t chunk_count, bool all_ranks, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_end(struct kvr_session *session, kvr_ticket *ticket);
 
 KVR_END_C

@@ -12,8 +12,8 @@ int control_create(const struct control_options *options, struct control **out)
 	struct control *control;
 	int error = -EINVAL;
 
-	if (!options->management || options->worker_count == 0 || options->worker_count > 64 || options->tenant_count == 0 ||
-		options->connections_max == 0)
+	if (!options->management || options->worker_count == 0 || options->worker_count > 64 ||
+		options->tenant_count == 0 || options->connections_max == 0)
 		return -EINVAL;
 	control = calloc(1, sizeof(*control));
 	if (!control || fault_point("control_create/object")) {
@@ -60,7 +60,7 @@ void control_destroy(struct control **pointer)
 
 	if (!control)
 		return;
-	list_for_each_safe (node, &control->clients)
+	list_for_each_safe(node, &control->clients)
 		control_client_free(KVR_CONTAINER_OF(node, struct control_client, node));
 	helper_destroy(&control->helper);
 	helper_destroy(&control->reclaim);
@@ -89,7 +89,9 @@ bool control_post(struct control *control, uint32_t kind, void *object)
 static void control_supply_memory(struct control *control, uint64_t bytes)
 {
 	struct ring_message message;
-	void *memory = fault_point("control/table_memory") ? NULL : aligned_alloc(KVR_CACHE_LINE, kvr_round_up(bytes, KVR_CACHE_LINE));
+	void *memory = fault_point("control/table_memory")
+		? NULL
+		: aligned_alloc(KVR_CACHE_LINE, kvr_round_up(bytes, KVR_CACHE_LINE));
 
 	/* Touched here, on a thread that may fault, so that the management core's steps do not. */
 	if (memory)
@@ -222,11 +224,11 @@ bool control_step(struct control *control, uint64_t now_ns)
 	busy = control_read_mail(control);
 	busy |= control_collect(control->helper);
 	busy |= control_collect(control->reclaim);
-	list_for_each_safe (node, &control->clients)
+	list_for_each_safe(node, &control->clients)
 		busy |= control_client_step(KVR_CONTAINER_OF(node, struct control_client, node));
 	/* Clients stay while transfers end; then everybody is sent away. */
 	if (control->drained) {
-		list_for_each_safe (node, &control->clients)
+		list_for_each_safe(node, &control->clients)
 			control_client_close(KVR_CONTAINER_OF(node, struct control_client, node), NULL);
 	}
 	return busy;
@@ -278,8 +280,8 @@ int control_request_status(struct control *control, struct status_snapshot *snap
 	return -EBUSY;
 }
 
-int control_request_clear(struct control *control, struct clear_job *job, void (*done)(void *context, struct clear_job *job),
-	void *context)
+int control_request_clear(struct control *control, struct clear_job *job,
+	void (*done)(void *context, struct clear_job *job), void *context)
 {
 	struct control_request *request = calloc(1, sizeof(*request));
 
@@ -306,7 +308,7 @@ uint32_t control_list_clients(const struct control *control, struct control_clie
 {
 	uint32_t count = 0;
 
-	list_for_each (node, &control->clients) {
+	list_for_each(node, &control->clients) {
 		const struct control_client *client = KVR_CONTAINER_OF(node, struct control_client, node);
 		struct control_client_status *status = &clients[count];
 
@@ -336,7 +338,7 @@ void control_watch(const struct control *control, void (*watch)(void *context, i
 {
 	int fd;
 
-	list_for_each (node, &control->clients) {
+	list_for_each(node, &control->clients) {
 		const struct control_client *client = KVR_CONTAINER_OF(node, struct control_client, node);
 
 		fd = client->stream ? client->stream->ops->event_fd(client->stream) : -1;

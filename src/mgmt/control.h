@@ -24,28 +24,29 @@ KVR_BEGIN_C
 /* A tenant and how its clients prove that they are it. */
 struct control_tenant {
 	char name[64];
-	char key_name[64];        /* shared secret over TCP; empty: none */
+	char key_name[64]; /* shared secret over TCP; empty: none */
 	uint8_t secret[64];
 	uint32_t secret_length;
-	bool by_uid;              /* Unix socket peers with `uid` are this tenant */
+	bool by_uid; /* Unix socket peers with `uid` are this tenant */
 	uint32_t uid;
 	bool may_clear;
 };
 
 struct control_options {
 	struct management *management;
-	struct worker **workers;      /* array copied */
+	struct worker **workers; /* array copied */
 	uint32_t worker_count;
-	const struct control_tenant *tenants; /* copied. [0] is the default tenant of Unix socket peers that no by_uid matches */
+	const struct control_tenant
+		*tenants; /* copied. [0] is the default tenant of Unix socket peers that no by_uid matches */
 	uint32_t tenant_count;
-	bool trust_tcp;               /* TCP clients need no shared secret (closed networks, simulator): bound to tenant 0 */
-	bool require_tenant;          /* HELLO must name the tenant (pitfalls F01) */
+	bool trust_tcp;      /* TCP clients need no shared secret (closed networks, simulator): bound to tenant 0 */
+	bool require_tenant; /* HELLO must name the tenant (pitfalls F01) */
 	uint32_t connections_max;
 	uint64_t boot_id;
-	struct server_info info;      /* texts outlive it */
-	unsigned helper_threads;      /* 0: in the step (simulator); 1 */
-	uint64_t handshake_ns;        /* a socket that has not finished HELLO by then is closed (5 s) */
-	uint64_t seed;                /* challenges in the simulator; 0: from the kernel */
+	struct server_info info; /* texts outlive it */
+	unsigned helper_threads; /* 0: in the step (simulator); 1 */
+	uint64_t handshake_ns;   /* a socket that has not finished HELLO by then is closed (5 s) */
+	uint64_t seed;           /* challenges in the simulator; 0: from the kernel */
 };
 
 struct control;
@@ -88,15 +89,15 @@ uint32_t control_list_clients(const struct control *control, struct control_clie
 void control_watch(const struct control *control, void (*watch)(void *context, int fd), void *context);
 bool control_watch_changed(struct control *control);
 
-#define CONTROL_COUNTERS(X)                                                                \
-	X(accepted_total, "control sockets accepted")                                      \
-	X(refused_total, "clients refused because the maximum was reached")                \
-	X(bad_protocol_total, "sockets closed because their first bytes were no HELLO")    \
-	X(authentication_failures_total, "clients with a wrong credential")                \
-	X(handshake_timeouts_total, "sockets closed because HELLO did not come in time")   \
-	X(control_malformed_total, "malformed messages on control sockets")                \
-	X(clients_lost_total, "clients whose control socket closed without leave")         \
-	X(memory_imports_total, "memory regions made reachable")                           \
+#define CONTROL_COUNTERS(X)                                                              \
+	X(accepted_total, "control sockets accepted")                                    \
+	X(refused_total, "clients refused because the maximum was reached")              \
+	X(bad_protocol_total, "sockets closed because their first bytes were no HELLO")  \
+	X(authentication_failures_total, "clients with a wrong credential")              \
+	X(handshake_timeouts_total, "sockets closed because HELLO did not come in time") \
+	X(control_malformed_total, "malformed messages on control sockets")              \
+	X(clients_lost_total, "clients whose control socket closed without leave")       \
+	X(memory_imports_total, "memory regions made reachable")                         \
 	X(memory_import_failures_total, "memory regions that could not be made reachable")
 struct control_counters {
 #define CONTROL_COUNTER_FIELD(name, help) uint64_t name;

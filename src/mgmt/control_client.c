@@ -8,7 +8,8 @@
 
 #include "mgmt/control_private.h"
 
-struct wire_header control_client_reply_header(const struct control_client *client, const struct wire_header *request, uint16_t status)
+struct wire_header control_client_reply_header(
+	const struct control_client *client, const struct wire_header *request, uint16_t status)
 {
 	struct wire_header header;
 
@@ -20,7 +21,8 @@ struct wire_header control_client_reply_header(const struct control_client *clie
 	return header;
 }
 
-void control_client_send(struct control_client *client, const void *bytes, size_t length, const int *fds, unsigned fd_count)
+void control_client_send(
+	struct control_client *client, const void *bytes, size_t length, const int *fds, unsigned fd_count)
 {
 	if (!client->stream)
 		return;
@@ -32,7 +34,8 @@ void control_client_send(struct control_client *client, const void *bytes, size_
 	text_append_bytes(&client->outbox, bytes, length);
 }
 
-void control_client_send_error(struct control_client *client, const struct wire_header *request, uint16_t status, const char *format, ...)
+void control_client_send_error(
+	struct control_client *client, const struct wire_header *request, uint16_t status, const char *format, ...)
 {
 	uint8_t bytes[WIRE_HEADER_BYTES + 8 + WIRE_ERROR_TEXT_MAX];
 	char words[WIRE_ERROR_TEXT_MAX];
@@ -47,18 +50,21 @@ void control_client_send_error(struct control_client *client, const struct wire_
 	reply.header = control_client_reply_header(client, request, status);
 	reply.text.bytes = words;
 	reply.text.length = (uint32_t)strlen(words);
-	log_info("client %s: %s refused: %s: %s", client->name, wire_type_name(request->type), status_name(status), words);
+	log_info("client %s: %s refused: %s: %s", client->name, wire_type_name(request->type), status_name(status),
+		words);
 	length = error_reply_encode(bytes, sizeof(bytes), &reply);
 	if (length > 0)
 		control_client_send(client, bytes, (size_t)length, NULL, 0);
 }
 
-void control_client_reply_done(struct control_client *client, const struct wire_header *request, const void *bytes, ssize_t length)
+void control_client_reply_done(
+	struct control_client *client, const struct wire_header *request, const void *bytes, ssize_t length)
 {
 	if (length > 0)
 		control_client_send(client, bytes, (size_t)length, NULL, 0);
 	else
-		control_client_send_error(client, request, STATUS_INTERNAL, "the reply could not be encoded (%zd)", length);
+		control_client_send_error(
+			client, request, STATUS_INTERNAL, "the reply could not be encoded (%zd)", length);
 }
 
 int control_client_claim_fd(struct control_client *client)
@@ -73,12 +79,13 @@ int control_client_claim_fd(struct control_client *client)
 	return fd;
 }
 
-void control_client_submit_job(struct control_client *client, enum client_job_kind kind, const struct wire_header *header)
+void control_client_submit_job(
+	struct control_client *client, enum client_job_kind kind, const struct wire_header *header)
 {
 	struct client_job *job = &client->job;
 	struct helper *helper = kind == CLIENT_JOB_TEARDOWN ? client->control->reclaim : client->control->helper;
 
-	static void (*const run[])(struct client_job *job) = {
+	static void (*const run[])(struct client_job * job) = {
 		[CLIENT_JOB_CONNECT] = control_client_connect_run,
 		[CLIENT_JOB_IMPORT] = control_client_import_run,
 		[CLIENT_JOB_FORGET] = control_client_forget_run,
@@ -125,10 +132,11 @@ int control_accept(struct control *control, struct stream *stream, uint64_t now_
 		refused.control = control;
 		refused.stream = stream;
 		text_copy(refused.name, sizeof(refused.name), stream->name);
-		control_client_send_error(&refused, &hello, status, "%u of %u clients are connected", control->client_count,
-			control->options.connections_max);
+		control_client_send_error(&refused, &hello, status, "%u of %u clients are connected",
+			control->client_count, control->options.connections_max);
 		/* Best effort: a fresh socket has room for it. */
-		if (refused.outbox.length > 0 && stream->ops->send(stream, refused.outbox.bytes, refused.outbox.length, NULL, 0) < 0)
+		if (refused.outbox.length > 0 &&
+			stream->ops->send(stream, refused.outbox.bytes, refused.outbox.length, NULL, 0) < 0)
 			log_debug("control: a refused client did not take its refusal");
 		text_fini(&refused.outbox);
 		stream->ops->close(stream);
@@ -214,7 +222,8 @@ void control_client_close(struct control_client *client, const char *why)
 		control_client_submit_job(client, CLIENT_JOB_TEARDOWN, NULL);
 }
 
-static void control_client_dispatch(struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
+static void control_client_dispatch(
+	struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	static const struct {
 		uint16_t type;
@@ -238,15 +247,17 @@ static void control_client_dispatch(struct control_client *client, const struct 
 			return;
 		}
 		if (client->state < CLIENT_READY) {
-			control_client_send_error(client, header, STATUS_NOT_AUTHENTICATED, "%s before the handshake is done",
-				wire_type_name(header->type));
+			control_client_send_error(client, header, STATUS_NOT_AUTHENTICATED,
+				"%s before the handshake is done", wire_type_name(header->type));
 			client->close_after_send = true;
 			return;
 		}
-		control_client_send_error(client, header, STATUS_OUT_OF_ORDER, "%s is not allowed now", wire_type_name(header->type));
+		control_client_send_error(
+			client, header, STATUS_OUT_OF_ORDER, "%s is not allowed now", wire_type_name(header->type));
 		return;
 	}
-	control_client_send_error(client, header, STATUS_UNKNOWN_TYPE, "type %u is none of the control socket's", header->type);
+	control_client_send_error(
+		client, header, STATUS_UNKNOWN_TYPE, "type %u is none of the control socket's", header->type);
 	client->close_after_send = client->state < CLIENT_READY;
 }
 
@@ -270,8 +281,8 @@ static bool control_client_parse(struct control_client *client)
 	struct wire_error error;
 	uint32_t length;
 
-	if (!client->stream || client->close_after_send || client->answer_pending || client->job.kind != CLIENT_JOB_NONE ||
-		client->inbox.length == 0)
+	if (!client->stream || client->close_after_send || client->answer_pending ||
+		client->job.kind != CLIENT_JOB_NONE || client->inbox.length == 0)
 		return false;
 	if (!control_client_check_magic(client))
 		return true;
@@ -280,9 +291,11 @@ static bool control_client_parse(struct control_client *client)
 	memcpy(&length, client->inbox.bytes + 4, sizeof(length));
 	if (length <= WIRE_CONTROL_BYTES_MAX && length >= WIRE_HEADER_BYTES && client->inbox.length < length)
 		return false;
-	if (length > WIRE_CONTROL_BYTES_MAX || wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
+	if (length > WIRE_CONTROL_BYTES_MAX ||
+		wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
 		kvr_counter_add(&client->control->counters.control_malformed_total, 1);
-		control_client_close(client, length > WIRE_CONTROL_BYTES_MAX ? "a control message above the limit" : error.what);
+		control_client_close(
+			client, length > WIRE_CONTROL_BYTES_MAX ? "a control message above the limit" : error.what);
 		return true;
 	}
 	control_client_dispatch(client, &header, (const uint8_t *)client->inbox.bytes);
@@ -299,7 +312,8 @@ static bool control_client_receive(struct control_client *client)
 	/* One message ahead is enough: a client that floods waits in its socket. */
 	if (!client->stream || client->inbox.length >= WIRE_CONTROL_BYTES_MAX)
 		return false;
-	length = client->stream->ops->receive(client->stream, bytes, sizeof(bytes), client->fds, &client->fd_count, STREAM_FDS_MAX);
+	length = client->stream->ops->receive(
+		client->stream, bytes, sizeof(bytes), client->fds, &client->fd_count, STREAM_FDS_MAX);
 	if (length == -EAGAIN)
 		return false;
 	if (length <= 0) {
@@ -357,7 +371,8 @@ bool control_client_step(struct control_client *client)
 
 		client->job.waiting = !helper_submit(helper, &client->job.job);
 	}
-	if (client->stream && client->state < CLIENT_CONNECTED && client->deadline_ns && control->now_ns >= client->deadline_ns) {
+	if (client->stream && client->state < CLIENT_CONNECTED && client->deadline_ns &&
+		control->now_ns >= client->deadline_ns) {
 		kvr_counter_add(&control->counters.handshake_timeouts_total, 1);
 		control_client_close(client, "it did not finish the handshake in time");
 		return true;

@@ -38,8 +38,8 @@ static bool control_client_bind(struct control_client *client, const struct wire
 
 	if (client->wanted_tenant[0] && strcmp(client->wanted_tenant, bound->name) != 0) {
 		kvr_counter_add(&client->control->counters.authentication_failures_total, 1);
-		control_client_send_error(client, header, STATUS_NOT_ALLOWED, "this credential belongs to tenant \"%s\", not to \"%s\"",
-			bound->name, client->wanted_tenant);
+		control_client_send_error(client, header, STATUS_NOT_ALLOWED,
+			"this credential belongs to tenant \"%s\", not to \"%s\"", bound->name, client->wanted_tenant);
 		client->close_after_send = true;
 		return false;
 	}
@@ -98,8 +98,8 @@ void control_client_on_hello(struct control_client *client, const uint8_t *bytes
 	memcpy(client->connection.name, client->name, sizeof(client->connection.name));
 	if (hello.version_min > WIRE_VERSION_MAX || hello.version_max < WIRE_VERSION_MIN) {
 		control_client_send_error(client, &hello.header, STATUS_UNSUPPORTED_VERSION,
-			"the client speaks versions %u to %u, this server %u to %u", hello.version_min, hello.version_max,
-			WIRE_VERSION_MIN, WIRE_VERSION_MAX);
+			"the client speaks versions %u to %u, this server %u to %u", hello.version_min,
+			hello.version_max, WIRE_VERSION_MIN, WIRE_VERSION_MAX);
 		client->close_after_send = true;
 		return;
 	}
@@ -118,7 +118,8 @@ void control_client_on_hello(struct control_client *client, const uint8_t *bytes
 	memset(&reply, 0, sizeof(reply));
 	reply.header = control_client_reply_header(client, &hello.header, STATUS_OK);
 	if (client->stream->carries_fds && client->stream->peer.pid > 0) {
-		if (!control_client_bind(client, &hello.header, control_tenant_of_uid(control, (uint32_t)client->stream->peer.uid)))
+		if (!control_client_bind(
+			    client, &hello.header, control_tenant_of_uid(control, (uint32_t)client->stream->peer.uid)))
 			return;
 	} else if (control->options.trust_tcp) {
 		if (!control_client_bind(client, &hello.header, 0))
@@ -145,7 +146,8 @@ void control_client_on_authenticate(struct control_client *client, const uint8_t
 	if (authenticate_decode(bytes, length, &message, &error)) {
 		struct wire_header header = { .type = WIRE_AUTHENTICATE };
 
-		control_client_send_error(client, &header, error.status, "AUTHENTICATE byte %u: %s", error.offset, error.what);
+		control_client_send_error(
+			client, &header, error.status, "AUTHENTICATE byte %u: %s", error.offset, error.what);
 		client->close_after_send = true;
 		return;
 	}
@@ -154,8 +156,8 @@ void control_client_on_authenticate(struct control_client *client, const uint8_t
 
 		if (!tenant->key_name[0] || !text_is(&message.key, tenant->key_name))
 			continue;
-		if (digest_proof(tenant->secret, tenant->secret_length, client->challenge, message.nonce, tenant->key_name,
-			    strlen(tenant->key_name), proof) ||
+		if (digest_proof(tenant->secret, tenant->secret_length, client->challenge, message.nonce,
+			    tenant->key_name, strlen(tenant->key_name), proof) ||
 			!digest_equal(proof, message.proof))
 			break;
 		if (!control_client_bind(client, &message.header, i))
@@ -163,12 +165,14 @@ void control_client_on_authenticate(struct control_client *client, const uint8_t
 		memset(&reply, 0, sizeof(reply));
 		reply.header = control_client_reply_header(client, &message.header, STATUS_OK);
 		reply.info = control_client_info(client);
-		control_client_reply_done(client, &message.header, out, authenticate_reply_encode(out, sizeof(out), &reply));
+		control_client_reply_done(
+			client, &message.header, out, authenticate_reply_encode(out, sizeof(out), &reply));
 		return;
 	}
 	/* One answer for an unknown key and a wrong proof: names are not given away. */
 	kvr_counter_add(&control->counters.authentication_failures_total, 1);
-	control_client_send_error(client, &message.header, STATUS_AUTHENTICATION_FAILED, "the key's name or secret is wrong");
+	control_client_send_error(
+		client, &message.header, STATUS_AUTHENTICATION_FAILED, "the key's name or secret is wrong");
 	client->close_after_send = true;
 }
 
@@ -199,17 +203,19 @@ void control_client_on_connect(struct control_client *client, const uint8_t *byt
 	if (connect_request_decode(bytes, length, &request, &error)) {
 		struct wire_header header = { .type = WIRE_CONNECT };
 
-		control_client_send_error(client, &header, error.status, "CONNECT byte %u: %s", error.offset, error.what);
+		control_client_send_error(
+			client, &header, error.status, "CONNECT byte %u: %s", error.offset, error.what);
 		return;
 	}
 	if (request.rail != 0) {
-		control_client_send_error(client, &request.header, STATUS_UNSUPPORTED, "this server has one rail a client, rail %u was asked for",
-			request.rail);
+		control_client_send_error(client, &request.header, STATUS_UNSUPPORTED,
+			"this server has one rail a client, rail %u was asked for", request.rail);
 		return;
 	}
 	worker = control_choose_worker(control, client);
 	if (worker == UINT32_MAX) {
-		control_client_send_error(client, &request.header, STATUS_UNSUPPORTED, "this server has no \"%s\" device", client->driver);
+		control_client_send_error(client, &request.header, STATUS_UNSUPPORTED,
+			"this server has no \"%s\" device", client->driver);
 		return;
 	}
 	client->connection.worker_index = worker;
@@ -238,8 +244,8 @@ void control_client_connect_run(struct client_job *job)
 		error = driver->qp_connect(connection->qp, job->address, job->address_length, job->fds, job->fd_count,
 			&job->client->stream->peer);
 	if (!error)
-		error = driver->qp_address(connection->qp, job->address, sizeof(job->address), &job->address_length, job->fds,
-			&job->fd_count);
+		error = driver->qp_address(connection->qp, job->address, sizeof(job->address), &job->address_length,
+			job->fds, &job->fd_count);
 	job->job.result = error;
 }
 
@@ -256,8 +262,8 @@ void control_client_connect_done(struct control_client *client, int result)
 	if (!client->stream)
 		return;
 	if (result) {
-		control_client_send_error(client, &job->header, STATUS_UNSUPPORTED, "no queue pair on %s: %s", client->device->name,
-			strerror(-result));
+		control_client_send_error(client, &job->header, STATUS_UNSUPPORTED, "no queue pair on %s: %s",
+			client->device->name, strerror(-result));
 		client->close_after_send = true;
 		return;
 	}
@@ -274,6 +280,6 @@ void control_client_connect_done(struct control_client *client, int result)
 	client->state = CLIENT_CONNECTED;
 	client->announced = true;
 	control_post(client->control, MANAGEMENT_ATTACH, &client->connection);
-	log_info("client %s: connected, tenant %s, worker %u", client->name, client->control->tenants[client->tenant].name,
-		client->connection.worker_index);
+	log_info("client %s: connected, tenant %s, worker %u", client->name,
+		client->control->tenants[client->tenant].name, client->connection.worker_index);
 }

@@ -48,7 +48,8 @@ void control_client_on_memory(struct control_client *client, const uint8_t *byte
 	if (memory_request_decode(bytes, length, &request, &error)) {
 		struct wire_header header = { .type = WIRE_MEMORY };
 
-		control_client_send_error(client, &header, error.status, "MEMORY byte %u: %s", error.offset, error.what);
+		control_client_send_error(
+			client, &header, error.status, "MEMORY byte %u: %s", error.offset, error.what);
 		return;
 	}
 	if (request.kind == MEMORY_SHARED) {
@@ -64,7 +65,8 @@ void control_client_on_memory(struct control_client *client, const uint8_t *byte
 	if (region == CONTROL_REGIONS_MAX) {
 		if (fd >= 0)
 			close(fd);
-		control_client_send_error(client, &request.header, STATUS_BUSY, "a client may have %u memory regions", CONTROL_REGIONS_MAX);
+		control_client_send_error(client, &request.header, STATUS_BUSY, "a client may have %u memory regions",
+			CONTROL_REGIONS_MAX);
 		return;
 	}
 	memset(&job->memory, 0, sizeof(job->memory));
@@ -97,7 +99,8 @@ void control_client_import_done(struct control_client *client, int result)
 	if (result) {
 		kvr_counter_add(&client->control->counters.memory_import_failures_total, 1);
 		if (client->stream)
-			control_client_send_error(client, &job->header, status_of_import(result), "%s", text_of_import(result));
+			control_client_send_error(
+				client, &job->header, status_of_import(result), "%s", text_of_import(result));
 		return;
 	}
 	kvr_counter_add(&client->control->counters.memory_imports_total, 1);
@@ -120,7 +123,8 @@ static bool control_client_region_used(const struct control_client *client, uint
 	for (uint32_t i = 0; i < CONTROL_REGISTRATIONS_MAX; i++) {
 		const struct registration *registration = client->registrations[i];
 
-		for (uint32_t p = 0; registration && registration->layout && p < registration->layout->plane_count; p++) {
+		for (uint32_t p = 0; registration && registration->layout && p < registration->layout->plane_count;
+			p++) {
 			if (registration->layout->planes[p].rkey == rkey)
 				return true;
 		}
@@ -136,16 +140,18 @@ void control_client_on_forget_memory(struct control_client *client, const uint8_
 	if (forget_memory_decode(bytes, length, &message, &error)) {
 		struct wire_header header = { .type = WIRE_FORGET_MEMORY };
 
-		control_client_send_error(client, &header, error.status, "FORGET_MEMORY byte %u: %s", error.offset, error.what);
+		control_client_send_error(
+			client, &header, error.status, "FORGET_MEMORY byte %u: %s", error.offset, error.what);
 		return;
 	}
 	if (message.region >= CONTROL_REGIONS_MAX || !client->connection.regions[message.region].present) {
-		control_client_send_error(client, &message.header, STATUS_INVALID_MEMORY, "there is no region %u", message.region);
+		control_client_send_error(
+			client, &message.header, STATUS_INVALID_MEMORY, "there is no region %u", message.region);
 		return;
 	}
 	if (control_client_region_used(client, client->connection.regions[message.region].rkey)) {
-		control_client_send_error(client, &message.header, STATUS_BUSY, "a registration uses region %u: unregister first",
-			message.region);
+		control_client_send_error(client, &message.header, STATUS_BUSY,
+			"a registration uses region %u: unregister first", message.region);
 		return;
 	}
 	client->job.region = message.region;

@@ -15,7 +15,7 @@
 
 KVR_BEGIN_C
 
-#define CONTROL_REGIONS_MAX 256u /* memory regions of one client */
+#define CONTROL_REGIONS_MAX 256u      /* memory regions of one client */
 #define CONTROL_REGISTRATIONS_MAX 64u /* of one client */
 #define CONTROL_RECEIVE_STEP 65536u
 
@@ -54,15 +54,15 @@ struct client_job {
 struct control_client {
 	struct list_node node;
 	struct control *control;
-	struct stream *stream;       /* NULL once closed */
+	struct stream *stream; /* NULL once closed */
 	enum client_state state;
-	uint64_t deadline_ns;        /* of the handshake */
+	uint64_t deadline_ns; /* of the handshake */
 	uint64_t connected_ns;
-	bool close_after_send;       /* an error that ends the conversation */
-	bool announced;              /* ATTACH was sent: DETACH and DETACHED must follow */
-	bool answer_pending;         /* the management core has its REGISTER or UNREGISTER */
+	bool close_after_send; /* an error that ends the conversation */
+	bool announced;        /* ATTACH was sent: DETACH and DETACHED must follow */
+	bool answer_pending;   /* the management core has its REGISTER or UNREGISTER */
 	char name[64];
-	uint32_t tenant;             /* index in control->tenants */
+	uint32_t tenant; /* index in control->tenants */
 	bool tenant_known;
 	uint8_t challenge[32];
 	char wanted_tenant[WIRE_NAME_MAX + 1];
@@ -70,16 +70,16 @@ struct control_client {
 	uint32_t features;
 	uint32_t credits;
 	char driver[32];
-	struct text inbox;           /* received and not yet consumed */
+	struct text inbox; /* received and not yet consumed */
 	struct text outbox;
 	size_t sent;                 /* of the outbox */
 	int out_fds[STREAM_FDS_MAX]; /* go with the byte at out_fd_at of the outbox; the driver's, not closed here */
 	unsigned out_fd_count;
 	size_t out_fd_at;
-	int fds[STREAM_FDS_MAX];     /* received, not yet claimed by a message */
+	int fds[STREAM_FDS_MAX]; /* received, not yet claimed by a message */
 	unsigned fd_count;
 	struct client_job job;
-	uint32_t region_count;       /* in use */
+	uint32_t region_count; /* in use */
 	uint64_t region_bytes;
 	uint32_t registration_count;
 	struct registration *registrations[CONTROL_REGISTRATIONS_MAX];
@@ -114,21 +114,25 @@ struct control {
 };
 
 /* control_client.c */
-void control_client_send(struct control_client *client, const void *bytes, size_t length, const int *fds, unsigned fd_count);
+void control_client_send(
+	struct control_client *client, const void *bytes, size_t length, const int *fds, unsigned fd_count);
 /* An error reply to a message with that header; printf words. */
-void control_client_send_error(struct control_client *client, const struct wire_header *header, uint16_t status, const char *format, ...)
-	KVR_PRINTF(4, 5);
+void control_client_send_error(struct control_client *client, const struct wire_header *header, uint16_t status,
+	const char *format, ...) KVR_PRINTF(4, 5);
 /* A reply that `encode` made; `length` negative is an internal fault. */
-void control_client_reply_done(struct control_client *client, const struct wire_header *header, const void *bytes, ssize_t length);
+void control_client_reply_done(
+	struct control_client *client, const struct wire_header *header, const void *bytes, ssize_t length);
 /* The reply header for a request's header. */
-struct wire_header control_client_reply_header(const struct control_client *client, const struct wire_header *request, uint16_t status);
+struct wire_header control_client_reply_header(
+	const struct control_client *client, const struct wire_header *request, uint16_t status);
 bool control_client_step(struct control_client *client);
 /* Closes the socket and begins whatever taking apart is needed. */
 void control_client_close(struct control_client *client, const char *why);
 /* Frees the object; its queue pair and memory are gone. */
 void control_client_free(struct control_client *client);
 int control_client_claim_fd(struct control_client *client);
-void control_client_submit_job(struct control_client *client, enum client_job_kind kind, const struct wire_header *header);
+void control_client_submit_job(
+	struct control_client *client, enum client_job_kind kind, const struct wire_header *header);
 bool control_post(struct control *control, uint32_t kind, void *object);
 
 /* control_handshake.c, control_memory.c, control_register.c: one handler a message. */

@@ -68,8 +68,8 @@ static void control_client_drop(struct control_client *client, struct registrati
 	free(registration);
 }
 
-static struct registration *control_make_registration(struct control_client *client, const struct register_request *request,
-	struct wire_error *error)
+static struct registration *control_make_registration(
+	struct control_client *client, const struct register_request *request, struct wire_error *error)
 {
 	struct control *control = client->control;
 	struct registration *registration = calloc(1, sizeof(*registration));
@@ -82,8 +82,8 @@ static struct registration *control_make_registration(struct control_client *cli
 		registration->layout = calloc(1, layout_bytes(request->plane_count));
 		if (!registration->layout)
 			goto free_registration;
-		if (layout_build(registration->layout, request, control->options.info.chunk_tokens, client->connection.regions,
-			    CONTROL_REGIONS_MAX, error))
+		if (layout_build(registration->layout, request, control->options.info.chunk_tokens,
+			    client->connection.regions, CONTROL_REGIONS_MAX, error))
 			goto free_registration;
 	}
 	registration->connection = &client->connection;
@@ -117,7 +117,8 @@ void control_client_on_register(struct control_client *client, const uint8_t *by
 	if (register_request_decode(bytes, length, &request, &error)) {
 		struct wire_header header = { .type = WIRE_REGISTER };
 
-		control_client_send_error(client, &header, error.status, "REGISTER byte %u: %s", error.offset, error.what);
+		control_client_send_error(
+			client, &header, error.status, "REGISTER byte %u: %s", error.offset, error.what);
 		return;
 	}
 	registration = control_make_registration(client, &request, &error);
@@ -139,7 +140,8 @@ void control_registered(struct control *control, struct registration *registrati
 	client->answer_pending = false;
 	if (registration->reply_status != STATUS_OK) {
 		control_client_send_error(client, &header, registration->reply_status, "%s",
-			registration->reply_text[0] ? registration->reply_text : status_text(registration->reply_status));
+			registration->reply_text[0] ? registration->reply_text
+						    : status_text(registration->reply_status));
 		control_client_drop(client, registration);
 		return;
 	}
@@ -160,7 +162,8 @@ void control_client_on_unregister(struct control_client *client, const uint8_t *
 	if (unregister_request_decode(bytes, length, &request, &error)) {
 		struct wire_header header = { .type = WIRE_UNREGISTER };
 
-		control_client_send_error(client, &header, error.status, "UNREGISTER byte %u: %s", error.offset, error.what);
+		control_client_send_error(
+			client, &header, error.status, "UNREGISTER byte %u: %s", error.offset, error.what);
 		return;
 	}
 	for (uint32_t i = 0; i < CONTROL_REGISTRATIONS_MAX; i++) {
@@ -173,8 +176,8 @@ void control_client_on_unregister(struct control_client *client, const uint8_t *
 		control_post(client->control, MANAGEMENT_UNREGISTER, registration);
 		return;
 	}
-	control_client_send_error(client, &request.header, STATUS_NOT_REGISTERED, "there is no registration %u on this connection",
-		request.registration);
+	control_client_send_error(client, &request.header, STATUS_NOT_REGISTERED,
+		"there is no registration %u on this connection", request.registration);
 }
 
 void control_unregistered(struct control *control, struct registration *registration)

@@ -131,11 +131,11 @@ static int server_init_areas(struct server *server)
 		struct verbs_device *device = server->options.devices[i / areas];
 		const struct l1_area *area = &server->options.areas[i % areas];
 
-		error = device->driver->register_memory(device, area->address, area->bytes, IBV_ACCESS_LOCAL_WRITE,
-			&server->area_regions[i]);
+		error = device->driver->register_memory(
+			device, area->address, area->bytes, IBV_ACCESS_LOCAL_WRITE, &server->area_regions[i]);
 		if (error) {
-			log_error("L1 area %u (%llu bytes) can't be registered with %s: %s", i % areas, (unsigned long long)area->bytes,
-				device->name, strerror(-error));
+			log_error("L1 area %u (%llu bytes) can't be registered with %s: %s", i % areas,
+				(unsigned long long)area->bytes, device->name, strerror(-error));
 			goto fail;
 		}
 		server->area_lkeys[i] = server->area_regions[i]->lkey;

@@ -21,29 +21,30 @@ KVR_BEGIN_C
 #define SERVER_WORKERS_MAX 64
 
 struct server_options {
-	struct verbs_device *devices[SERVER_WORKERS_MAX]; /* one per worker (several workers may share one); the caller's */
+	struct verbs_device
+		*devices[SERVER_WORKERS_MAX]; /* one per worker (several workers may share one); the caller's */
 	uint32_t worker_count;
-	const struct l1_area *areas;      /* memory for L1, the caller's, mapped until server_destroy */
+	const struct l1_area *areas; /* memory for L1, the caller's, mapped until server_destroy */
 	uint32_t area_count;
-	uint32_t chunk_tokens;            /* 256 */
-	uint32_t connections_max;         /* 64 */
-	uint32_t credits;                 /* 32 */
-	uint32_t sessions_max;            /* 4096 */
-	uint32_t chain_chunks_max;        /* 262144 */
-	uint32_t large_requests;          /* 16 */
-	uint32_t large_buffers;           /* 8 per worker */
-	uint32_t message_bytes_max;       /* 1 MiB */
-	uint32_t send_depth;              /* 256 */
-	uint32_t chunks_initial;          /* of the table: 65536 */
+	uint32_t chunk_tokens;                            /* 256 */
+	uint32_t connections_max;                         /* 64 */
+	uint32_t credits;                                 /* 32 */
+	uint32_t sessions_max;                            /* 4096 */
+	uint32_t chain_chunks_max;                        /* 262144 */
+	uint32_t large_requests;                          /* 16 */
+	uint32_t large_buffers;                           /* 8 per worker */
+	uint32_t message_bytes_max;                       /* 1 MiB */
+	uint32_t send_depth;                              /* 256 */
+	uint32_t chunks_initial;                          /* of the table: 65536 */
 	uint32_t evict_high_permille, evict_low_permille; /* 1000, 1000: on demand only */
 	uint64_t lock_ttl_ns, session_ttl_ns, silence_ns, registration_grace_ns, handshake_ns;
 	const struct control_tenant *tenants; /* the caller's, unchanged until server_destroy */
 	uint32_t tenant_count;
 	bool trust_tcp, require_tenant;
 	unsigned helper_threads;
-	uint64_t boot_id;                 /* 0: drawn from the kernel */
-	uint64_t seed;                    /* 0: from the kernel */
-	const char *version;              /* "kvraild 0.1.0" */
+	uint64_t boot_id;    /* 0: drawn from the kernel */
+	uint64_t seed;       /* 0: from the kernel */
+	const char *version; /* "kvraild 0.1.0" */
 };
 
 /* What is said above. */

@@ -1,0 +1,175 @@
+/* client.c - the client object: made, stepped, asked, destroyed. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/client_private.h"
+
+static int client_copy_options(struct kvr_client *client, const struct client_options *options)
+{
+	struct kvr_options *user = calloc(1, sizeof(*user));
+	const char **texts[] = { &user->url, &user->driver, &user->device, &user->name, &user->tenant, &user->key_name,
+		&user->key_file };
+
+	if (!user)
+		return -ENOMEM;
+	*user = *options->user;
+	client->options = *options;
+	client->options.user = user;
+	for (unsigned i = 0; i < KVR_COUNT_OF(texts); i++) {
+		if (!*texts[i])
+			continue;
+		client->strings[i] = strdup(*texts[i]);
+		if (!client->strings[i])
+			return -ENOMEM;
+		*texts[i] = client->strings[i];
+	}
+	if (user->connect_timeout_ns == 0)
+		user->connect_timeout_ns = 5 * KVR_SECOND;
+	if (user->request_timeout_ns == 0)
+		user->request_timeout_ns = 30 * KVR_SECOND;
+	return 0;
+}
+
+int client_create(const struct client_options *options, struct kvr_client **out)
+{
+	struct kvr_client *client;
+	int error;
+
+	if (!options->device || !options->connect || !options->user ||
+		options->user->struct_bytes < sizeof(struct kvr_options))
+		return -EINVAL;
+	client = calloc(1, sizeof(*client));
+	if (!client)
+		return -ENOMEM;
+	client->device = options->device;
+	client->owner = getpid();
+	client->out_fd = -1;
+	list_init(&client->sessions);
+	pthread_mutex_init(&client->lock, NULL);
+	random_init(&client->random, options->seed);
+	error = client_copy_options(client, options);
+	if (!error)
+		error = digester_init(&client->digester);
+	if (!error)
+		error = queue_create(client);
+	if (error) {
+		client_destroy(&client);
+		return error;
+	}
+	*out = client;
+	return 0;
+}
+
+static void client_free_memory(struct kvr_client *client)
+{
+	const struct verbs_driver *driver = client->device->driver;
+
+	for (uint32_t i = 0; i < CLIENT_REGISTRATIONS_MAX; i++) {
+		if (client->registrations[i].used)
+			registration_free(client, &client->registrations[i]);
+	}
+	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
+		struct client_region *region = &client->regions[i];
+
+		if (!region->mr)
+			continue;
+		driver->deregister_memory(region->mr);
+		region->mr = NULL;
+		if (region->allocated)
+			driver->release(client->device, (void *)(uintptr_t)region->address, region->length);
+	}
+}
+
+void client_destroy(struct kvr_client **pointer)
+{
+	struct kvr_client *client = *pointer;
+	const struct verbs_driver *driver;
+
+	if (!client)
+		return;
+	driver = client->device->driver;
+	connection_lose(client, -ECONNRESET, "closed");
+	if (client->qp) {
+		/* Nobody is left to reuse the blocks: what the server still writes goes to memory that stays mapped on its side. */
+		for (unsigned turn = 0; client->started && turn < 1000 && !driver->qp_idle(client->qp); turn++)
+			queue_step(client);
+		if (client->started)
+			driver->qp_stop(client->qp);
+		driver->destroy_qp(client->qp);
+		client->qp = NULL;
+	}
+	if (client->slots)
+		queue_end_all(client, -ECONNRESET, "closed");
+	list_for_each_safe(node, &client->sessions) {
+		struct kvr_session *session = KVR_CONTAINER_OF(node, struct kvr_session, node);
+
+		session->in_flight = 0;
+		if (client_session_destroy(&session))
+			log_error("client: a session could not be destroyed");
+	}
+	client_free_memory(client);
+	queue_destroy(client);
+	digester_fini(&client->digester);
+	text_fini(&client->inbox);
+	text_fini(&client->outbox);
+	for (unsigned i = 0; i < KVR_COUNT_OF(client->strings); i++)
+		free(client->strings[i]);
+	explicit_bzero(client->secret, sizeof(client->secret));
+	free((void *)(uintptr_t)client->options.user);
+	pthread_mutex_destroy(&client->lock);
+	free(client);
+	*pointer = NULL;
+}
+
+bool client_step(struct kvr_client *client, uint64_t now_ns)
+{
+	bool busy;
+
+	client->now_ns = now_ns;
+	busy = queue_step(client);
+	return connection_step(client) || busy;
+}
+
+uint64_t client_next_ns(const struct kvr_client *client)
+{
+	if (client->state == CONNECTION_DOWN)
+		return client->retry_ns;
+	if (client->state == CONNECTION_CLOSING)
+		return client->now_ns;
+	return client->state < CONNECTION_READY ? client->attempt_ns : UINT64_MAX;
+}
+
+bool client_arm(struct kvr_client *client)
+{
+	if (!client->started)
+		return true;
+	if (ibv_req_notify_cq(client->cq, 0))
+		return false;
+	return !queue_step(client);
+}
+
+bool client_ready(const struct kvr_client *client)
+{
+	return client->state == CONNECTION_READY;
+}
+
+int client_failure(const struct kvr_client *client, const char **text)
+{
+	*text = client->failure_text;
+	return client->failure;
+}
+
+int client_take(struct kvr_client *client, kvr_ticket ticket, struct kvr_result *result)
+{
+	struct slot *slot = slot_find(client, ticket);
+
+	if (!slot)
+		return -ENOENT;
+	if (slot->state != SLOT_DONE)
+		return -EAGAIN;
+	*result = slot->result;
+	slot_free(client, slot);
+	return 0;
+}

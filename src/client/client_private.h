@@ -1,0 +1,220 @@
+/* client_private.h - the client's own structs, shared by the files of src/client only. */
+#ifndef KVRAIL_CLIENT_PRIVATE_H
+#define KVRAIL_CLIENT_PRIVATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/stream.h"
+#include "base/text.h"
+#include "client/client.h"
+#include "protocol/digest.h"
+#include "protocol/message.h"
+#include "verbs/driver.h"
+
+KVR_BEGIN_C
+
+#define CLIENT_SLOTS 256u       /* tickets that can exist at once */
+#define CLIENT_LARGE_BUFFERS 4u /* requests above WIRE_INLINE_BYTES that can exist at once */
+#define CLIENT_REGIONS_MAX 256u
+#define CLIENT_REGISTRATIONS_MAX 64u
+#define CLIENT_BACKOFF_MIN_NS (100 * KVR_MS)
+#define CLIENT_BACKOFF_MAX_NS (5 * KVR_SECOND)
+
+enum connection_state {
+	CONNECTION_DOWN,      /* waits for retry_ns */
+	CONNECTION_HELLO,     /* HELLO is sent */
+	CONNECTION_PROOF,     /* AUTHENTICATE is sent */
+	CONNECTION_CONNECT,   /* CONNECT is sent */
+	CONNECTION_RESTORING, /* the queue pair stands: memory and registrations are being made known */
+	CONNECTION_READY,
+	CONNECTION_CLOSING, /* lost: waiting for the queue pair to be idle */
+	CONNECTION_FAILED,  /* lost, and will not be tried again */
+};
+
+enum slot_state { SLOT_FREE, SLOT_CONTROL, SLOT_QUEUED, SLOT_SENT, SLOT_DONE };
+
+/* One ticket. Its request id on the wire is the ticket. */
+struct slot {
+	struct list_node node; /* free list, or the queue of those that wait for credit */
+	kvr_ticket ticket;     /* generation << 16 | index */
+	enum slot_state state;
+	uint16_t type;   /* of the request */
+	bool sending;    /* the send's completion has not come */
+	bool taken;      /* the result was taken, or is not wanted: free it when the send has completed */
+	bool discard;    /* nobody will take the result */
+	bool with_chain; /* the request carried the whole chain: no second try */
+	bool again;      /* to be sent again with the whole chain once the send has completed */
+	uint32_t length; /* of the encoded message */
+	uint32_t large;  /* index of its large buffer, UINT32_MAX: none */
+	uint8_t *bytes;  /* its own WIRE_INLINE_BYTES */
+	struct kvr_session *session;
+	uint8_t *outcomes; /* the caller's */
+	uint32_t chunk_count;
+	uint32_t chain_end; /* chunks of the session that the server knows once this has succeeded */
+	struct kvr_result result;
+};
+
+/* Memory that the server is to reach. */
+struct client_region {
+	uint64_t address, length;
+	struct ibv_mr *mr;
+	uint32_t users; /* registrations; the message area has one for ever */
+	bool announced; /* on this connection */
+	bool announcing;
+	uint32_t number; /* the server's */
+	bool allocated;  /* by kvr_alloc: freed by kvr_free */
+};
+
+struct client_registration {
+	bool used;
+	bool wanted;            /* false: UNREGISTER is under way */
+	bool standing;          /* on this connection */
+	bool failed;            /* the server refused it after a reconnect */
+	uint32_t number;        /* the server's */
+	kvr_ticket ticket;      /* of REGISTER or UNREGISTER; 0: none waits */
+	struct kvr_model model; /* strings are copies */
+	uint8_t fingerprint[32];
+	uint32_t group_count;
+	struct wire_group groups[WIRE_GROUPS_MAX];
+	struct wire_plane *planes; /* .region is our region's index until it is encoded */
+	uint32_t plane_count;
+	uint64_t object_bytes;
+};
+
+struct kvr_session {
+	struct list_node node;
+	struct kvr_client *client;
+	uint32_t registration; /* our index */
+	uint32_t id_length;
+	char id[WIRE_SESSION_ID_MAX];
+	uint8_t salt[WIRE_DIGEST_BYTES];
+	uint8_t *digests;
+	uint32_t chunk_count;
+	uint32_t chunk_capacity;
+	uint32_t known_chunks;     /* that the server has seen in this session ... */
+	uint64_t known_connection; /* ... on this connection */
+	uint32_t in_flight;        /* tickets */
+};
+
+enum control_operation { OPERATION_NONE, OPERATION_MEMORY, OPERATION_FORGET, OPERATION_REGISTER, OPERATION_UNREGISTER };
+
+struct kvr_client {
+	pthread_mutex_t lock; /* kvrail.h's; client_* calls expect it held or no other thread */
+	pid_t owner;          /* a child of fork must not use it */
+	struct client_options options;
+	char *strings[8]; /* copies of the user's texts */
+	struct verbs_device *device;
+	bool owns_device;
+	struct stream_address address;
+	struct digester digester;
+	struct random random;
+	uint64_t now_ns;
+
+	/* connection */
+	enum connection_state state;
+	uint64_t generation; /* counts connections */
+	uint64_t retry_ns, attempt_ns, backoff_ns;
+	int failure; /* of the last attempt */
+	char failure_text[200];
+	struct stream *stream;
+	struct text inbox, outbox;
+	size_t sent;
+	int fds[STREAM_FDS_MAX];
+	unsigned fd_count;
+	int out_fd; /* goes with the byte at out_fd_at; the driver's */
+	size_t out_fd_at;
+	uint64_t control_id;       /* request id of the control message under way */
+	struct server_info server; /* texts point into the two below */
+	char server_name[64], tenant_name[64];
+	uint64_t boot_id;
+	uint64_t reconnects;
+	uint8_t secret[256];
+	uint32_t secret_length;
+
+	/* control operations, one at a time */
+	enum control_operation operation;
+	uint32_t operation_index;
+	struct client_region regions[CLIENT_REGIONS_MAX];
+	struct client_registration registrations[CLIENT_REGISTRATIONS_MAX];
+
+	/* queue pair */
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	bool started;
+	uint32_t credits, in_flight, sends_posted;
+	uint8_t *buffers; /* CLIENT_SLOTS send buffers, then as many receive buffers as credits_max */
+	uint64_t buffer_bytes;
+	struct ibv_mr *buffer_region;
+	uint8_t *large; /* the message area: CLIENT_LARGE_BUFFERS of large_bytes */
+	uint64_t large_bytes;
+	uint32_t large_free[CLIENT_LARGE_BUFFERS];
+	uint32_t large_free_count;
+
+	struct slot *slots;
+	struct list_node free_slots, queue;
+	uint32_t next_generation;
+	struct list_node sessions;
+	uint8_t *scratch; /* block runs being made */
+	size_t scratch_bytes;
+};
+
+/* Credits that the client can use: receive buffers it has. */
+#define CLIENT_CREDITS_MAX 128u
+#define CLIENT_RECEIVE_FLAG ((uint64_t)1 << 32)
+
+/* connection.c */
+bool connection_step(struct kvr_client *client);
+/* Begins to take the connection apart; tickets end when the queue pair is idle. */
+void connection_lose(struct kvr_client *client, int error, const char *format, ...) KVR_PRINTF(3, 4);
+void connection_send(struct kvr_client *client, const void *bytes, ssize_t length);
+struct wire_header connection_header(struct kvr_client *client, uint16_t type);
+
+/* handshake.c: what is said on the control stream until the queue pair stands. */
+void handshake_begin(struct kvr_client *client);
+void handshake_message(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes);
+
+/* registration.c */
+bool registration_step(struct kvr_client *client);
+void registration_message(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes);
+/* Nothing stands on a new connection. */
+void registration_forget_all(struct kvr_client *client);
+void registration_free(struct kvr_client *client, struct client_registration *registration);
+/* The region that contains the range, or UINT32_MAX. */
+uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t length);
+/* A new region over the range, registered with the device: 0 and *index, -ENOSPC, or the device's error. */
+KVR_MUST_CHECK int region_make(struct kvr_client *client, uint64_t address, uint64_t length, uint32_t *index);
+void region_release(struct kvr_client *client, uint32_t index);
+
+/* queue.c: tickets, requests and replies on the queue pair. */
+struct slot *slot_take(struct kvr_client *client, uint16_t type);
+void slot_free(struct kvr_client *client, struct slot *slot);
+struct slot *slot_find(struct kvr_client *client, kvr_ticket ticket);
+void slot_done(
+	struct kvr_client *client, struct slot *slot, int error, uint16_t status, const char *text, size_t text_length);
+KVR_MUST_CHECK int queue_create(struct kvr_client *client);
+void queue_destroy(struct kvr_client *client);
+KVR_MUST_CHECK int queue_connect(struct kvr_client *client);
+void queue_post_receives(struct kvr_client *client);
+bool queue_step(struct kvr_client *client);
+/* Room for an encoded request of `length` bytes in the slot: its own buffer or a large one. NULL: -EBUSY (all large ones in use) or too big. */
+uint8_t *queue_room(struct kvr_client *client, struct slot *slot, size_t length, int *error);
+void queue_submit(struct kvr_client *client, struct slot *slot);
+void queue_end_all(struct kvr_client *client, int error, const char *text);
+
+/* request.c */
+/* The server did not know the session's chain: sends the request again with all of it. False: it can't. */
+bool request_again(struct kvr_client *client, struct slot *slot);
+
+/* error text of the calling thread (kvrail.h) */
+void error_text_set(const char *format, ...) KVR_PRINTF(1, 2);
+
+KVR_END_C
+
+#endif

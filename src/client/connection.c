@@ -1,0 +1,203 @@
+/* connection.c - getting connected, staying connected, and coming back after a loss. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/client_private.h"
+
+struct wire_header connection_header(struct kvr_client *client, uint16_t type)
+{
+	struct wire_header header;
+
+	memset(&header, 0, sizeof(header));
+	header.type = type;
+	header.request_id = ++client->control_id;
+	header.boot_id = client->boot_id;
+	return header;
+}
+
+void connection_send(struct kvr_client *client, const void *bytes, ssize_t length)
+{
+	if (length > 0)
+		text_append_bytes(&client->outbox, bytes, (size_t)length);
+	if (length <= 0 || client->outbox.failed)
+		connection_lose(client, length < 0 ? (int)length : -ENOMEM, "a control message could not be made");
+}
+
+static void connection_close_stream(struct kvr_client *client)
+{
+	if (client->stream)
+		client->stream->ops->close(client->stream);
+	client->stream = NULL;
+	while (client->fd_count > 0)
+		close(client->fds[--client->fd_count]);
+	client->inbox.length = 0;
+	client->outbox.length = 0;
+	client->outbox.failed = false;
+	client->sent = 0;
+	client->out_fd = -1;
+	client->operation = OPERATION_NONE;
+}
+
+void connection_lose(struct kvr_client *client, int error, const char *format, ...)
+{
+	va_list arguments;
+
+	if (client->state == CONNECTION_CLOSING || client->state == CONNECTION_DOWN ||
+		client->state == CONNECTION_FAILED)
+		return;
+	client->failure = error;
+	va_start(arguments, format);
+	vsnprintf(client->failure_text, sizeof(client->failure_text), format, arguments);
+	va_end(arguments);
+	connection_close_stream(client);
+	if (client->qp && client->started)
+		client->device->driver->qp_fail(client->qp);
+	client->state = CONNECTION_CLOSING;
+}
+
+/* After a loss: the queue pair must be idle before tickets end, since their memory is the caller's again from then on. */
+static bool connection_closing_step(struct kvr_client *client)
+{
+	const struct verbs_driver *driver = client->device->driver;
+	bool again = client->options.user->reconnect != 0 && client->failure != -EACCES && client->failure != -EPERM &&
+		client->failure != -EPROTONOSUPPORT;
+
+	if (client->qp) {
+		if (client->started && !driver->qp_idle(client->qp))
+			return false;
+		if (client->started)
+			driver->qp_stop(client->qp);
+		driver->destroy_qp(client->qp);
+		client->qp = NULL;
+		client->started = false;
+	}
+	registration_forget_all(client);
+	queue_end_all(client, -ECONNRESET, client->failure_text);
+	client->state = again ? CONNECTION_DOWN : CONNECTION_FAILED;
+	/* Full jitter: many clients that lost one server must not come back in the same moment (pitfalls G06). */
+	client->backoff_ns = kvr_min_u64(
+		kvr_max_u64(2 * client->backoff_ns, CLIENT_BACKOFF_MIN_NS), CLIENT_BACKOFF_MAX_NS);
+	client->retry_ns = client->now_ns + client->backoff_ns / 2 +
+		random_below(&client->random, client->backoff_ns / 2);
+	return true;
+}
+
+static bool connection_begin(struct kvr_client *client)
+{
+	int error;
+
+	if (client->now_ns < client->retry_ns)
+		return false;
+	client->attempt_ns = client->now_ns + client->options.user->connect_timeout_ns;
+	client->state = CONNECTION_HELLO;
+	client->generation++;
+	error = client->options.connect(client->options.context, &client->stream);
+	if (error) {
+		connection_lose(client, error, "no connection to the server: %s", strerror(-error));
+		return true;
+	}
+	handshake_begin(client);
+	return true;
+}
+
+static bool connection_flush(struct kvr_client *client)
+{
+	size_t left = client->outbox.length - client->sent;
+	unsigned fd_count = 0;
+	ssize_t length;
+
+	if (left == 0)
+		return false;
+	if (client->out_fd >= 0 && client->out_fd_at > client->sent)
+		left = client->out_fd_at - client->sent;
+	else if (client->out_fd >= 0)
+		fd_count = 1;
+	length = client->stream->ops->send(
+		client->stream, client->outbox.bytes + client->sent, left, &client->out_fd, fd_count);
+	if (length == -EAGAIN)
+		return false;
+	if (length <= 0) {
+		connection_lose(client, length < 0 ? (int)length : -ECONNRESET, "the control socket failed: %s",
+			strerror((int)-length));
+		return true;
+	}
+	if (fd_count > 0)
+		client->out_fd = -1;
+	client->sent += (size_t)length;
+	if (client->sent == client->outbox.length) {
+		client->sent = 0;
+		client->outbox.length = 0;
+	}
+	return true;
+}
+
+static bool connection_receive(struct kvr_client *client)
+{
+	char bytes[16384];
+	ssize_t length;
+
+	length = client->stream->ops->receive(
+		client->stream, bytes, sizeof(bytes), client->fds, &client->fd_count, STREAM_FDS_MAX);
+	if (length == -EAGAIN)
+		return false;
+	if (length <= 0) {
+		connection_lose(client, length < 0 ? (int)length : -ECONNRESET, "the server closed the connection");
+		return true;
+	}
+	text_append_bytes(&client->inbox, bytes, (size_t)length);
+	return true;
+}
+
+static bool connection_parse(struct kvr_client *client)
+{
+	struct wire_header header;
+	struct wire_error error;
+	uint32_t length;
+
+	if (client->inbox.length < WIRE_HEADER_BYTES)
+		return false;
+	memcpy(&length, client->inbox.bytes + 4, sizeof(length));
+	if (length >= WIRE_HEADER_BYTES && length <= WIRE_CONTROL_BYTES_MAX && client->inbox.length < length)
+		return false;
+	if (length > WIRE_CONTROL_BYTES_MAX ||
+		wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
+		connection_lose(client, -EPROTO, "the server's bytes are not the kvrail protocol");
+		return true;
+	}
+	if (client->state < CONNECTION_RESTORING)
+		handshake_message(client, &header, (const uint8_t *)client->inbox.bytes);
+	else
+		registration_message(client, &header, (const uint8_t *)client->inbox.bytes);
+	if (client->inbox.length >= length) { /* not lost meanwhile */
+		client->inbox.length -= length;
+		memmove(client->inbox.bytes, client->inbox.bytes + length, client->inbox.length);
+	}
+	return true;
+}
+
+bool connection_step(struct kvr_client *client)
+{
+	bool busy = false;
+
+	if (client->state == CONNECTION_FAILED)
+		return false;
+	if (client->state == CONNECTION_DOWN)
+		return connection_begin(client);
+	if (client->state == CONNECTION_CLOSING)
+		return connection_closing_step(client);
+	busy |= connection_receive(client);
+	while (client->stream && connection_parse(client))
+		busy = true;
+	if (client->stream && client->state >= CONNECTION_RESTORING)
+		busy |= registration_step(client);
+	if (client->stream)
+		busy |= connection_flush(client);
+	if (client->stream && client->state < CONNECTION_READY && client->now_ns >= client->attempt_ns) {
+		connection_lose(client, -ETIMEDOUT, "the server did not answer in time");
+		busy = true;
+	}
+	return busy;
+}

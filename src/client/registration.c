@@ -1,0 +1,535 @@
+/* registration.c - memory regions and registrations: what is wanted, and what the server knows on this connection. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client_private.h"
+
+#define REGION_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t length)
+{
+	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
+		const struct client_region *region = &client->regions[i];
+
+		if (region->mr && address >= region->address && length <= region->length &&
+			address - region->address <= region->length - length)
+			return i;
+	}
+	return UINT32_MAX;
+}
+
+int region_make(struct kvr_client *client, uint64_t address, uint64_t length, uint32_t *index)
+{
+	struct client_region *region = client->regions;
+	int error;
+
+	while (region < client->regions + CLIENT_REGIONS_MAX && region->mr)
+		region++;
+	if (region == client->regions + CLIENT_REGIONS_MAX) {
+		error_text_set("%u memory regions are in use", CLIENT_REGIONS_MAX);
+		return -ENOSPC;
+	}
+	memset(region, 0, sizeof(*region));
+	error = client->device->driver->register_memory(
+		client->device, (void *)(uintptr_t)address, length, REGION_ACCESS, &region->mr);
+	if (error) {
+		region->mr = NULL;
+		error_text_set("%llu bytes at 0x%llx can't be registered with %s: %s", (unsigned long long)length,
+			(unsigned long long)address, client->device->name, strerror(-error));
+		return error;
+	}
+	region->address = address;
+	region->length = length;
+	*index = (uint32_t)(region - client->regions);
+	return 0;
+}
+
+/* Gone from the device once the server has forgotten it too. */
+void region_release(struct kvr_client *client, uint32_t index)
+{
+	struct client_region *region = &client->regions[index];
+
+	if (region->users > 0 || region->allocated || region->announced || region->announcing)
+		return;
+	client->device->driver->deregister_memory(region->mr);
+	region->mr = NULL;
+}
+
+void registration_free(struct kvr_client *client, struct client_registration *registration)
+{
+	for (uint32_t i = 0; i < registration->plane_count; i++) {
+		uint32_t region = registration->planes[i].region;
+
+		client->regions[region].users--;
+		region_release(client, region);
+	}
+	free((void *)(uintptr_t)registration->model.name);
+	free((void *)(uintptr_t)registration->model.dtype);
+	free(registration->planes);
+	memset(registration, 0, sizeof(*registration));
+}
+
+void registration_forget_all(struct kvr_client *client)
+{
+	client->operation = OPERATION_NONE;
+	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
+		client->regions[i].announced = false;
+		client->regions[i].announcing = false;
+		if (client->regions[i].mr)
+			region_release(client, i);
+	}
+	for (uint32_t i = 0; i < CLIENT_REGISTRATIONS_MAX; i++) {
+		struct client_registration *registration = &client->registrations[i];
+
+		registration->standing = false;
+		registration->failed = false;
+		/* One that never stood, or was on its way out, goes; its ticket ends with the others. */
+		if (registration->used && registration->ticket)
+			registration_free(client, registration);
+	}
+}
+
+/* ---- what the user asks for ---- */
+
+static uint64_t plane_bytes(const struct kvr_plane *plane, uint32_t block_count)
+{
+	return (uint64_t)(block_count - 1) * plane->block_stride + plane->block_bytes;
+}
+
+/* The region of a plane: of an area that is known, or a new one over the plane and the planes that follow it without a gap. */
+static int registration_add_plane(struct kvr_client *client, struct client_registration *registration,
+	const struct kvr_group *group, uint32_t index)
+{
+	const struct kvr_plane *plane = &group->planes[index];
+	struct wire_plane *wire = &registration->planes[registration->plane_count];
+	uint64_t address = (uint64_t)(uintptr_t)plane->address;
+	uint64_t length;
+	uint32_t region;
+	int error;
+
+	if (!plane->address || plane->block_bytes == 0 || plane->block_bytes > UINT32_MAX ||
+		plane->block_stride < plane->block_bytes || plane->block_stride > UINT64_MAX / group->block_count / 2) {
+		error_text_set("plane %u: address, block_bytes or block_stride is not usable", index);
+		return -EINVAL;
+	}
+	length = plane_bytes(plane, group->block_count);
+	region = region_find(client, address, length);
+	if (region == UINT32_MAX) {
+		uint64_t end = address + length;
+
+		for (uint32_t i = index + 1; i < group->plane_count; i++) {
+			uint64_t next = (uint64_t)(uintptr_t)group->planes[i].address;
+
+			if (next < address || next > end)
+				break;
+			end = kvr_max_u64(end, next + plane_bytes(&group->planes[i], group->block_count));
+		}
+		error = region_make(client, address, end - address, &region);
+		if (error)
+			return error;
+	}
+	client->regions[region].users++;
+	wire->address = address;
+	wire->block_stride = plane->block_stride;
+	wire->block_bytes = (uint32_t)plane->block_bytes;
+	wire->region = region;
+	registration->plane_count++;
+	return 0;
+}
+
+static int registration_take_layout(
+	struct kvr_client *client, struct client_registration *registration, const struct kvr_layout *layout)
+{
+	uint32_t planes = 0;
+
+	if (layout->struct_bytes < sizeof(*layout) || layout->group_count == 0 ||
+		layout->group_count > WIRE_GROUPS_MAX) {
+		error_text_set("a layout has 1 to %u groups", WIRE_GROUPS_MAX);
+		return -EINVAL;
+	}
+	for (uint32_t g = 0; g < layout->group_count; g++) {
+		const struct kvr_group *group = &layout->groups[g];
+
+		if (group->plane_count == 0 || group->plane_count > WIRE_PLANES_MAX || group->block_count == 0 ||
+			group->tokens_per_block == 0 || client->server.chunk_tokens % group->tokens_per_block != 0) {
+			error_text_set("group %u: %u planes, %u blocks of %u tokens (chunks have %u)", g,
+				group->plane_count, group->block_count, group->tokens_per_block,
+				client->server.chunk_tokens);
+			return -EINVAL;
+		}
+		planes += group->plane_count;
+	}
+	if (planes > WIRE_PLANES_MAX) {
+		error_text_set("%u planes, at most %u", planes, WIRE_PLANES_MAX);
+		return -EINVAL;
+	}
+	registration->planes = calloc(planes, sizeof(struct wire_plane));
+	if (!registration->planes)
+		return -ENOMEM;
+	for (uint32_t g = 0; g < layout->group_count; g++) {
+		const struct kvr_group *group = &layout->groups[g];
+
+		registration->groups[g].tokens_per_block = group->tokens_per_block;
+		registration->groups[g].window_tokens = group->window_tokens;
+		registration->groups[g].block_count = group->block_count;
+		registration->groups[g].plane_count = group->plane_count;
+		registration->group_count++;
+		for (uint32_t i = 0; i < group->plane_count; i++) {
+			int error = registration_add_plane(client, registration, group, i);
+
+			if (error)
+				return error;
+		}
+	}
+	return 0;
+}
+
+/* What the bytes mean: the layout's or the caller's fingerprint, and the engine's name. */
+static int registration_fingerprint(struct kvr_client *client, struct client_registration *registration,
+	const struct kvr_model *model, const struct kvr_layout *layout, const uint8_t fingerprint[32])
+{
+	uint8_t base[32];
+	int error = 0;
+
+	if (fingerprint)
+		memcpy(base, fingerprint, sizeof(base));
+	else if (layout)
+		error = kvr_layout_fingerprint(layout, base);
+	else
+		error = -EINVAL;
+	if (error) {
+		error_text_set("a registration without a layout needs a fingerprint");
+		return error;
+	}
+	digester_hash(&client->digester, base, sizeof(base), model->engine ? model->engine : "",
+		model->engine ? strlen(model->engine) : 0, registration->fingerprint);
+	return 0;
+}
+
+int client_submit_register(struct kvr_client *client, const struct kvr_model *model, const struct kvr_layout *layout,
+	const uint8_t fingerprint[32], uint32_t *index, kvr_ticket *ticket)
+{
+	struct client_registration *registration = client->registrations;
+	struct slot *slot;
+	int error;
+
+	if (client->state != CONNECTION_READY) {
+		error_text_set("not connected: %s", client->failure_text);
+		return -ECONNRESET;
+	}
+	if (model->struct_bytes < sizeof(*model) || !model->name || !model->dtype ||
+		strlen(model->name) > WIRE_NAME_MAX || strlen(model->dtype) > WIRE_NAME_MAX) {
+		error_text_set("a model has a name and a dtype of at most %u bytes", WIRE_NAME_MAX);
+		return -EINVAL;
+	}
+	while (registration < client->registrations + CLIENT_REGISTRATIONS_MAX && registration->used)
+		registration++;
+	slot = registration < client->registrations + CLIENT_REGISTRATIONS_MAX ? slot_take(client, WIRE_REGISTER)
+									       : NULL;
+	if (!slot) {
+		error_text_set("too many registrations or requests");
+		return -EBUSY;
+	}
+	registration->used = registration->wanted = true;
+	registration->model = *model;
+	registration->model.name = strdup(model->name);
+	registration->model.dtype = strdup(model->dtype);
+	registration->model.engine = NULL;
+	error = registration->model.name && registration->model.dtype ? 0 : -ENOMEM;
+	if (!error)
+		error = registration_fingerprint(client, registration, model, layout, fingerprint);
+	if (!error && layout)
+		error = registration_take_layout(client, registration, layout);
+	if (error) {
+		registration_free(client, registration);
+		slot_free(client, slot);
+		return error;
+	}
+	slot->state = SLOT_CONTROL;
+	registration->ticket = slot->ticket;
+	*index = (uint32_t)(registration - client->registrations);
+	*ticket = slot->ticket;
+	return 0;
+}
+
+int client_submit_unregister(struct kvr_client *client, uint32_t index, kvr_ticket *ticket)
+{
+	struct client_registration *registration = &client->registrations[index];
+	struct slot *slot;
+
+	if (index >= CLIENT_REGISTRATIONS_MAX || !registration->used || registration->ticket) {
+		error_text_set("there is no registration %u", index);
+		return -ENODEV;
+	}
+	slot = slot_take(client, WIRE_UNREGISTER);
+	if (!slot)
+		return -EBUSY;
+	*ticket = slot->ticket;
+	if (!registration->standing) { /* the server knows nothing of it */
+		registration_free(client, registration);
+		slot_done(client, slot, 0, STATUS_OK, "", 0);
+		return 0;
+	}
+	slot->state = SLOT_CONTROL;
+	registration->ticket = slot->ticket;
+	registration->wanted = false;
+	return 0;
+}
+
+/* ---- one control message at a time, until the server knows what is wanted ---- */
+
+static void operation_memory(struct kvr_client *client, uint32_t index)
+{
+	uint8_t bytes[WIRE_HEADER_BYTES + 512];
+	struct client_region *region = &client->regions[index];
+	struct memory_request request;
+	struct verbs_export description;
+	int error = client->device->driver->export_memory(region->mr, &description);
+
+	memset(&request, 0, sizeof(request));
+	if (error) {
+		connection_lose(client, error, "memory can't be described to the server: %s", strerror(-error));
+		return;
+	}
+	request.header = connection_header(client, WIRE_MEMORY);
+	request.address = region->address;
+	request.length = region->length;
+	request.offset = description.offset;
+	request.kind = description.kind;
+	request.rkey_count = description.kind == MEMORY_REMOTE ? 1 : 0;
+	request.rkeys[0] = description.rkey;
+	if (description.kind == MEMORY_SHARED && description.fd >= 0) {
+		client->out_fd = description.fd;
+		client->out_fd_at = client->outbox.length;
+	}
+	region->announcing = true;
+	connection_send(client, bytes, memory_request_encode(bytes, sizeof(bytes), &request));
+}
+
+static void operation_forget(struct kvr_client *client, uint32_t index)
+{
+	uint8_t bytes[WIRE_HEADER_BYTES + 32];
+	struct forget_memory message;
+
+	memset(&message, 0, sizeof(message));
+	message.header = connection_header(client, WIRE_FORGET_MEMORY);
+	message.region = client->regions[index].number;
+	connection_send(client, bytes, forget_memory_encode(bytes, sizeof(bytes), &message));
+}
+
+static void operation_register(struct kvr_client *client, uint32_t index)
+{
+	struct client_registration *own = &client->registrations[index];
+	struct register_request request;
+	size_t bytes_max = WIRE_HEADER_BYTES + 1024 + 2 * WIRE_NAME_MAX + WIRE_GROUPS_MAX * WIRE_GROUP_BYTES +
+		(size_t)own->plane_count * 2 * WIRE_PLANE_BYTES;
+	uint8_t groups[WIRE_GROUPS_MAX * WIRE_GROUP_BYTES];
+	uint8_t *bytes = malloc(bytes_max);
+	uint8_t *planes = malloc((size_t)own->plane_count * WIRE_PLANE_BYTES + 1);
+
+	memset(&request, 0, sizeof(request));
+	if (!bytes || !planes) {
+		free(bytes);
+		free(planes);
+		connection_lose(client, -ENOMEM, "no memory for a REGISTER");
+		return;
+	}
+	request.header = connection_header(client, WIRE_REGISTER);
+	request.identity.model.bytes = own->model.name;
+	request.identity.model.length = (uint32_t)strlen(own->model.name);
+	request.identity.dtype.bytes = own->model.dtype;
+	request.identity.dtype.length = (uint32_t)strlen(own->model.dtype);
+	request.identity.fingerprint = own->fingerprint;
+	request.identity.world_size = own->model.world_size;
+	request.identity.rank = own->model.rank;
+	request.identity.readers = own->model.readers ? own->model.readers : 1;
+	request.identity.reader = own->model.reader;
+	request.group_count = own->group_count;
+	request.plane_count = own->plane_count;
+	for (uint32_t g = 0; g < own->group_count; g++)
+		register_write_group(groups + g * WIRE_GROUP_BYTES, &own->groups[g]);
+	for (uint32_t i = 0; i < own->plane_count; i++) {
+		struct wire_plane plane = own->planes[i];
+
+		plane.region = client->regions[plane.region].number;
+		register_write_plane(planes + (size_t)i * WIRE_PLANE_BYTES, &plane);
+	}
+	request.groups = groups;
+	request.planes = planes;
+	connection_send(client, bytes, register_request_encode(bytes, bytes_max, &request));
+	free(bytes);
+	free(planes);
+}
+
+static void operation_unregister(struct kvr_client *client, uint32_t index)
+{
+	uint8_t bytes[WIRE_HEADER_BYTES + 32];
+	struct unregister_request message;
+
+	memset(&message, 0, sizeof(message));
+	message.header = connection_header(client, WIRE_UNREGISTER);
+	message.registration = client->registrations[index].number;
+	connection_send(client, bytes, unregister_request_encode(bytes, sizeof(bytes), &message));
+}
+
+/* What is missing, in the order that makes it possible: memory, then registrations; what is not wanted any more goes last. */
+static enum control_operation operation_next(const struct kvr_client *client, uint32_t *index)
+{
+	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
+		*index = i;
+		if (client->regions[i].mr && client->regions[i].users > 0 && !client->regions[i].announced)
+			return OPERATION_MEMORY;
+	}
+	for (uint32_t i = 0; i < CLIENT_REGISTRATIONS_MAX; i++) {
+		const struct client_registration *registration = &client->registrations[i];
+
+		*index = i;
+		if (registration->used && registration->wanted && !registration->standing && !registration->failed)
+			return OPERATION_REGISTER;
+		if (registration->used && !registration->wanted)
+			return OPERATION_UNREGISTER;
+	}
+	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
+		*index = i;
+		if (client->regions[i].mr && client->regions[i].users == 0 && client->regions[i].announced)
+			return OPERATION_FORGET;
+	}
+	return OPERATION_NONE;
+}
+
+bool registration_step(struct kvr_client *client)
+{
+	static void (*const begin[])(struct kvr_client * client, uint32_t index) = {
+		[OPERATION_MEMORY] = operation_memory,
+		[OPERATION_FORGET] = operation_forget,
+		[OPERATION_REGISTER] = operation_register,
+		[OPERATION_UNREGISTER] = operation_unregister,
+	};
+
+	if (client->operation != OPERATION_NONE)
+		return false;
+	client->operation = operation_next(client, &client->operation_index);
+	if (client->operation != OPERATION_NONE) {
+		begin[client->operation](client, client->operation_index);
+		return true;
+	}
+	if (client->state == CONNECTION_RESTORING) {
+		client->state = CONNECTION_READY;
+		client->backoff_ns = 0;
+		client->reconnects += client->generation > 1 ? 1 : 0;
+		return true;
+	}
+	return false;
+}
+
+/* ---- answers ---- */
+
+static void operation_refused(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes)
+{
+	struct error_reply reply;
+	struct wire_error error;
+	uint32_t index = client->operation_index;
+	int code = status_to_errno(header->status);
+
+	if (error_reply_decode(bytes, header->length, &reply, &error)) {
+		connection_lose(client, -EPROTO, "an error reply is malformed: %s", error.what);
+		return;
+	}
+	/* Memory that the server can't reach fails the registrations that use it. */
+	for (uint32_t i = 0; i < CLIENT_REGISTRATIONS_MAX; i++) {
+		struct client_registration *registration = &client->registrations[i];
+		bool concerned = registration->used && !registration->standing &&
+			(client->operation == OPERATION_REGISTER ? i == index : client->operation == OPERATION_MEMORY);
+		struct slot *slot;
+
+		for (uint32_t p = 0; concerned && client->operation == OPERATION_MEMORY; p++) {
+			concerned = p < registration->plane_count;
+			if (concerned && registration->planes[p].region == index)
+				break;
+		}
+		if (!concerned)
+			continue;
+		slot = slot_find(client, registration->ticket);
+		if (slot) {
+			slot_done(client, slot, code, header->status, reply.text.bytes, reply.text.length);
+			registration_free(client, registration);
+		} else {
+			log_warn("client: registration %u does not stand any more: %.*s", i, (int)reply.text.length,
+				reply.text.bytes);
+			registration->failed = true;
+		}
+	}
+	if (client->operation == OPERATION_MEMORY && client->regions[index].mr && client->regions[index].users > 0)
+		connection_lose(
+			client, code, "the server can't reach memory: %.*s", (int)reply.text.length, reply.text.bytes);
+}
+
+static void operation_done(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes)
+{
+	struct client_registration *registration = &client->registrations[client->operation_index];
+	struct client_region *region = &client->regions[client->operation_index];
+	struct register_reply registered;
+	struct memory_reply memory;
+	struct wire_error error;
+	struct slot *slot;
+
+	switch (client->operation) {
+	case OPERATION_MEMORY:
+		if (memory_reply_decode(bytes, header->length, &memory, &error)) {
+			connection_lose(client, -EPROTO, "MEMORY_REPLY: %s", error.what);
+			return;
+		}
+		region->announced = true;
+		region->number = memory.region;
+		break;
+	case OPERATION_FORGET:
+		region->announced = false;
+		region_release(client, client->operation_index);
+		break;
+	case OPERATION_REGISTER:
+		if (register_reply_decode(bytes, header->length, &registered, &error)) {
+			connection_lose(client, -EPROTO, "REGISTER_REPLY: %s", error.what);
+			return;
+		}
+		registration->number = registered.registration;
+		registration->object_bytes = registered.object_bytes;
+		registration->standing = true;
+		slot = slot_find(client, registration->ticket);
+		registration->ticket = 0;
+		if (slot)
+			slot_done(client, slot, 0, STATUS_OK, "", 0);
+		break;
+	default:
+		slot = slot_find(client, registration->ticket);
+		registration_free(client, registration);
+		if (slot)
+			slot_done(client, slot, 0, STATUS_OK, "", 0);
+		break;
+	}
+}
+
+void registration_message(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes)
+{
+	static const uint16_t expected[] = {
+		[OPERATION_NONE] = 0,
+		[OPERATION_MEMORY] = WIRE_MEMORY_REPLY,
+		[OPERATION_FORGET] = WIRE_FORGET_MEMORY_REPLY,
+		[OPERATION_REGISTER] = WIRE_REGISTER_REPLY,
+		[OPERATION_UNREGISTER] = WIRE_UNREGISTER_REPLY,
+	};
+
+	if (client->operation == OPERATION_NONE || header->type != expected[client->operation] ||
+		header->request_id != client->control_id) {
+		connection_lose(client, -EPROTO, "the server sent %s out of order", wire_type_name(header->type));
+		return;
+	}
+	if (client->operation == OPERATION_MEMORY)
+		client->regions[client->operation_index].announcing = false;
+	if (header->status == STATUS_OK)
+		operation_done(client, header, bytes);
+	else
+		operation_refused(client, header, bytes);
+	client->operation = OPERATION_NONE;
+}

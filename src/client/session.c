@@ -1,0 +1,113 @@
+/* session.c - the client's own part of a session: its name, its salt, and the digests of its chunks. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client_private.h"
+
+int client_session_create(
+	struct kvr_client *client, uint32_t registration, const char *id, const char *salt, struct kvr_session **out)
+{
+	struct kvr_session *session;
+	size_t length = id ? strlen(id) : 0;
+
+	if (length == 0 || length > WIRE_SESSION_ID_MAX || registration >= CLIENT_REGISTRATIONS_MAX ||
+		!client->registrations[registration].used) {
+		error_text_set(
+			"a session needs a registration that stands and an id of 1 to %u bytes", WIRE_SESSION_ID_MAX);
+		return -EINVAL;
+	}
+	session = calloc(1, sizeof(*session));
+	if (!session)
+		return -ENOMEM;
+	session->client = client;
+	session->registration = registration;
+	session->id_length = (uint32_t)length;
+	memcpy(session->id, id, length);
+	digest_salt(&client->digester, salt ? salt : "", salt ? strlen(salt) : 0, session->salt);
+	list_add_last(&client->sessions, &session->node);
+	*out = session;
+	return 0;
+}
+
+int client_session_destroy(struct kvr_session **pointer)
+{
+	struct kvr_session *session = *pointer;
+
+	if (!session)
+		return 0;
+	if (session->in_flight > 0) {
+		error_text_set("%u requests of the session are under way", session->in_flight);
+		return -EBUSY;
+	}
+	list_remove(&session->node);
+	free(session->digests);
+	free(session);
+	*pointer = NULL;
+	return 0;
+}
+
+static int session_reserve(struct kvr_session *session, uint32_t chunks)
+{
+	uint32_t capacity = session->chunk_capacity ? session->chunk_capacity : 16;
+	uint8_t *digests;
+
+	if (chunks > session->client->server.chunks_max || chunks > WIRE_CHUNKS_MAX) {
+		error_text_set(
+			"%u chunks in a session, the server takes %u", chunks, session->client->server.chunks_max);
+		return -E2BIG;
+	}
+	if (chunks <= session->chunk_capacity)
+		return 0;
+	while (capacity < chunks)
+		capacity *= 2;
+	digests = realloc(session->digests, (size_t)capacity * WIRE_DIGEST_BYTES);
+	if (!digests)
+		return -ENOMEM;
+	session->digests = digests;
+	session->chunk_capacity = capacity;
+	return 0;
+}
+
+int client_session_tokens(struct kvr_session *session, const uint32_t *tokens, size_t count)
+{
+	uint32_t chunk_tokens = session->client->server.chunk_tokens;
+	uint32_t known = session->chunk_count;
+	const uint8_t *parent;
+	int error;
+
+	if (chunk_tokens == 0)
+		return -ECONNRESET;
+	if (count / chunk_tokens < known) {
+		error_text_set("%zu tokens for a session that has %u chunks already", count, known);
+		return -EINVAL;
+	}
+	if (count / chunk_tokens > WIRE_CHUNKS_MAX)
+		return -E2BIG;
+	error = session_reserve(session, (uint32_t)(count / chunk_tokens));
+	if (error)
+		return error;
+	parent = known > 0 ? session->digests + (size_t)(known - 1) * WIRE_DIGEST_BYTES : NULL;
+	session->chunk_count += digest_chain(&session->client->digester, parent, tokens + (size_t)known * chunk_tokens,
+		count - (size_t)known * chunk_tokens, chunk_tokens,
+		session->digests + (size_t)known * WIRE_DIGEST_BYTES);
+	return 0;
+}
+
+int client_session_digests(struct kvr_session *session, const uint8_t *digests, uint32_t chunk_count)
+{
+	int error;
+
+	if (chunk_count < session->chunk_count ||
+		(session->chunk_count > 0 &&
+			memcmp(session->digests, digests, (size_t)session->chunk_count * WIRE_DIGEST_BYTES) != 0)) {
+		error_text_set("digests may be added to a session, not changed");
+		return -EINVAL;
+	}
+	error = session_reserve(session, chunk_count);
+	if (error)
+		return error;
+	memcpy(session->digests, digests, (size_t)chunk_count * WIRE_DIGEST_BYTES);
+	session->chunk_count = chunk_count;
+	return 0;
+}
