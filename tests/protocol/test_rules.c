@@ -48,6 +48,7 @@ static const struct rule_case hello_cases[] = {
 		"message_bytes_max" },
 	{ "message_bytes_max may be inline_bytes", "hello_reply_done", 52, 4, 8192, KEEP, ACCEPTED },
 	{ "a header fits a receive buffer", "hello_reply_done", 56, 4, 31, KEEP, STATUS_MALFORMED, 56, "inline_bytes" },
+	{ "a receive buffer may hold just a header", "hello_reply_done", 56, 4, 32, KEEP, ACCEPTED },
 	{ "at least one credit", "hello_reply_done", 60, 4, 0, KEEP, STATUS_MALFORMED, 60, "credits" },
 	{ "before authentication limits may be unsaid", "hello_reply_challenge", 60, 4, 0, 44, 4, 0, ACCEPTED },
 	{ "after authentication they are said", "authenticate_reply", 56, 4, 0, KEEP, STATUS_MALFORMED, 56, "credits" },
@@ -91,6 +92,7 @@ static const struct rule_case memory_cases[] = {
 		"length" },
 	{ "INDIRECT of the largest message", "indirect", 36, 4, WIRE_MESSAGE_BYTES_MAX, KEEP, ACCEPTED },
 	{ "INDIRECT of more", "indirect", 36, 4, WIRE_MESSAGE_BYTES_MAX + 1, KEEP, STATUS_TOO_BIG, 36, "length" },
+	{ "INDIRECT up to the last address", "indirect", 40, 8, UINT64_MAX - 131072, KEEP, ACCEPTED },
 	{ "INDIRECT beyond the last address", "indirect", 40, 8, UINT64_MAX - 131071, KEEP, STATUS_INVALID_MEMORY, 40,
 		"address" },
 };
@@ -141,10 +143,14 @@ static const struct rule_case register_cases[] = {
 
 static const struct rule_case session_cases[] = {
 	{ "chunk_count at its limit", "lookup", 36, 4, WIRE_CHUNKS_MAX, KEEP, ACCEPTED },
+	{ "an unknown flag", "lookup", 12, 2, 4, KEEP, STATUS_MALFORMED, 12, "flags: a request with a flag" },
+	{ "a fixed part shorter than version 1", "lookup", 10, 2, 87, KEEP, STATUS_MALFORMED, 10,
+		"fixed_length: shorter" },
 	{ "chunk_count beyond its limit", "lookup", 36, 4, WIRE_CHUNKS_MAX + 1, KEEP, STATUS_TOO_BIG, 36,
 		"chunk_count" },
 	{ "first_chunk beyond the limit", "lookup", 48, 4, WIRE_CHUNKS_MAX + 1, KEEP, STATUS_TOO_BIG, 48,
 		"first_chunk" },
+	{ "first_chunk at the limit", "lookup", 48, 4, WIRE_CHUNKS_MAX, 52, 4, 0, ACCEPTED },
 	{ "a chain that ends beyond the limit", "lookup", 48, 4, WIRE_CHUNKS_MAX - 2, KEEP, STATUS_TOO_BIG, 52,
 		"digest_count" },
 	{ "a chain that ends at the limit", "lookup", 48, 4, WIRE_CHUNKS_MAX - 3, KEEP, ACCEPTED },

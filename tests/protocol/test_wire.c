@@ -83,6 +83,7 @@ static void header_holds_its_rules(void **state)
 
 static void a_stream_learns_the_length_from_eight_bytes(void **state)
 {
+	const uint32_t largest = WIRE_MESSAGE_BYTES_MAX;
 	struct wire_error error;
 	uint8_t bytes[64] = { 0 };
 
@@ -95,9 +96,13 @@ static void a_stream_learns_the_length_from_eight_bytes(void **state)
 	assert_int_equal(wire_stream_length(bytes, 8, 64, &error), 64);
 	assert_int_equal(wire_stream_length(bytes, 8, 63, &error), -EBADMSG);
 	assert_int_equal(error.status, STATUS_TOO_BIG);
+	bytes[4] = 32;
+	assert_int_equal(wire_stream_length(bytes, 8, WIRE_CONTROL_BYTES_MAX, &error), 32);
 	bytes[4] = 31;
 	assert_int_equal(wire_stream_length(bytes, 8, WIRE_CONTROL_BYTES_MAX, &error), -EBADMSG);
 	assert_int_equal(error.status, STATUS_MALFORMED);
+	memcpy(bytes + 4, &largest, sizeof(largest));
+	assert_int_equal(wire_stream_length(bytes, 8, UINT32_MAX, &error), WIRE_MESSAGE_BYTES_MAX);
 	memset(bytes + 4, 0xff, 4);
 	assert_int_equal(wire_stream_length(bytes, 8, UINT32_MAX, &error), -EBADMSG);
 	assert_int_equal(error.status, STATUS_TOO_BIG);
