@@ -70,7 +70,7 @@ bool session_content_valid(const struct rules *rules, const struct session_ref *
 	if (rules->message && session->parent)
 		parent_offset = (uint32_t)(session->parent - rules->message);
 	return rule(rules, parts_present(session), STATUS_MALFORMED, 0, "session: parent or digests missing") &&
-		rule(rules, parent_valid(session), STATUS_MALFORMED, parent_offset,
+		rule(rules, parent_valid(session), STATUS_CHAIN_MISMATCH, parent_offset,
 			"parent: in front of chunk 0 it must be the seed of the chain");
 }
 

@@ -58,8 +58,8 @@ static bool transfer_put_rest(struct put_cursor *rest, const struct transfer_req
 static bool transfer_counts_valid(const struct rules *rules, const struct transfer_request *message)
 {
 	return chunk_range_valid(rules, message->first_chunk, message->chunk_count, 36) &&
-		rule(rules, message->skip_tokens == 0 || message->header.type == WIRE_RETRIEVE, STATUS_MALFORMED, 44,
-			"skip_tokens: only a RETRIEVE can skip") &&
+		rule(rules, message->skip_tokens == 0 || message->header.type == WIRE_RETRIEVE, STATUS_INVALID_RANGE,
+			44, "skip_tokens: only a RETRIEVE can skip") &&
 		rule(rules, message->group_count > 0, STATUS_MALFORMED, 48, "group_count: is 0") &&
 		rule(rules, message->group_count <= WIRE_GROUPS_MAX, STATUS_TOO_BIG, 48,
 			"group_count: above the limit") &&
