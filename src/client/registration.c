@@ -256,10 +256,11 @@ int client_submit_register(struct kvr_client *client, const struct kvr_model *mo
 
 int client_submit_unregister(struct kvr_client *client, uint32_t index, kvr_ticket *ticket)
 {
-	struct client_registration *registration = &client->registrations[index];
+	struct client_registration *registration = index < CLIENT_REGISTRATIONS_MAX ? &client->registrations[index]
+										    : NULL;
 	struct slot *slot;
 
-	if (index >= CLIENT_REGISTRATIONS_MAX || !registration->used || registration->ticket) {
+	if (!registration || !registration->used || registration->ticket) {
 		error_text_set("there is no registration %u", index);
 		return -ENODEV;
 	}
