@@ -107,7 +107,8 @@ enum control_operation { OPERATION_NONE, OPERATION_MEMORY, OPERATION_FORGET, OPE
 
 struct kvr_client {
 	pthread_mutex_t lock; /* kvrail.h's; client_* calls expect it held or no other thread */
-	pid_t owner;          /* a child of fork must not use it */
+	/* A page that the kernel wipes in a child of fork, which must not use the client. */
+	const char *fork_marker;
 	struct client_options options;
 	char *strings[8]; /* copies of the user's texts */
 	struct verbs_device *device;
@@ -212,8 +213,14 @@ void queue_end_all(struct kvr_client *client, int error, const char *text);
 /* The server did not know the session's chain: sends the request again with all of it. False: it can't. */
 bool request_again(struct kvr_client *client, struct slot *slot);
 
-/* error text of the calling thread (kvrail.h) */
+/* public_wait.c: kvrail.h's lock, words and waiting. */
 void error_text_set(const char *format, ...) KVR_PRINTF(1, 2);
+/* Every public call begins with it: takes the lock, or refuses in a child of fork (-ECHILD). */
+KVR_MUST_CHECK int client_enter(struct kvr_client *client);
+void client_leave(struct kvr_client *client);
+/* Steps until done(context) or the time is up: spins, then yields, then sleeps. Without the lock held. 0 or -ETIMEDOUT. */
+int client_wait_until(struct kvr_client *client, uint64_t timeout_ns,
+	bool (*done)(struct kvr_client *client, void *context), void *context);
 
 KVR_END_C
 

@@ -1,0 +1,235 @@
+/* public_open.c - opening and closing a client over sockets and a device. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "client/client_private.h"
+
+/* ---- opening and closing ---- */
+
+static int client_connect_socket(void *context, struct stream **stream)
+{
+	struct kvr_client **client = context;
+
+	return stream_connect(&(*client)->address, stream);
+}
+
+static const struct verbs_driver *driver_find(const char *name, bool is_unix)
+{
+	if (!name)
+		name = is_unix ? "local" : "nic";
+	if (strcmp(name, verbs_local.name) == 0)
+		return &verbs_local;
+	error_text_set("there is no driver \"%s\" in this library: it has \"%s\"", name, verbs_local.name);
+	return NULL;
+}
+
+static void url_default(char *url, size_t size)
+{
+	const char *directory = getenv("XDG_RUNTIME_DIR");
+	const char *set = getenv("KVRAIL_URL");
+
+	if (set && set[0])
+		snprintf(url, size, "%s", set);
+	else if (getuid() == 0 || !directory)
+		snprintf(url, size, "unix:/run/kvrail/kvrail.sock");
+	else
+		snprintf(url, size, "unix:%s/kvrail.sock", directory);
+}
+
+static int client_read_secret(struct kvr_client *client)
+{
+	const char *path = client->options.user->key_file;
+	ssize_t length;
+	int fd;
+
+	if (!path)
+		return 0;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		error_text_set("key file %s: %s", path, strerror(errno));
+		return -errno;
+	}
+	length = read(fd, client->secret, sizeof(client->secret));
+	close(fd);
+	while (length > 0 && (client->secret[length - 1] == '\n' || client->secret[length - 1] == '\r'))
+		length--;
+	if (length <= 0) {
+		error_text_set("key file %s is empty", path);
+		return -EINVAL;
+	}
+	client->secret_length = (uint32_t)length;
+	return 0;
+}
+
+/* What client_options.connect gets: a pointer that is filled in once the client exists. */
+struct public_context {
+	struct kvr_client *client;
+};
+
+static bool open_done(struct kvr_client *client, void *context)
+{
+	(void)context;
+	/* The first attempt decides: whoever wants to wait for a server opens again. */
+	return client_ready(client) || (client->failure != 0 && client->state >= CONNECTION_CLOSING) ||
+		(client->failure != 0 && client->state == CONNECTION_DOWN);
+}
+
+static int client_make(const struct kvr_options *user, const struct stream_address *address, struct kvr_client **client)
+{
+	const struct verbs_driver *driver = driver_find(user->driver, address->is_unix);
+	struct client_options options;
+	struct public_context *context = calloc(1, sizeof(*context));
+	struct verbs_open open_options;
+	int error = -ENODEV;
+
+	if (!context)
+		return -ENOMEM;
+	memset(&options, 0, sizeof(options));
+	memset(&open_options, 0, sizeof(open_options));
+	open_options.device = user->device;
+	if (driver)
+		error = driver->open(&open_options, &options.device);
+	if (error)
+		goto free_context;
+	options.user = user;
+	options.connect = client_connect_socket;
+	options.context = &context->client;
+	error = random_secret(&options.seed, sizeof(options.seed));
+	if (!error)
+		error = client_create(&options, client);
+	if (error)
+		goto close_device;
+	context->client = *client;
+	(*client)->owns_device = true;
+	(*client)->address = *address;
+	return client_read_secret(*client);
+close_device:
+	options.device->driver->close(options.device);
+free_context:
+	free(context);
+	return error;
+}
+
+KVR_API int kvr_open(const struct kvr_options *user, struct kvr_client **out)
+{
+	struct kvr_options options = KVR_OPTIONS_INIT;
+	struct stream_address address;
+	struct kvr_client *client = NULL;
+	char url[512], name[64];
+	const char *words;
+	int error;
+
+	error_words[0] = '\0';
+	if (user && user->struct_bytes < sizeof(options)) {
+		error_text_set("options.struct_bytes is not set: use KVR_OPTIONS_INIT");
+		return -EINVAL;
+	}
+	if (user)
+		options = *user;
+	url_default(url, sizeof(url));
+	if (options.url)
+		snprintf(url, sizeof(url), "%s", options.url);
+	snprintf(name, sizeof(name), "%s %d", program_invocation_short_name, (int)getpid());
+	if (!options.name)
+		options.name = name;
+	error = stream_parse_address(url, &address);
+	if (error) {
+		error_text_set("\"%s\" is no address: unix:PATH or kvrail://HOST[:PORT]", url);
+		return error;
+	}
+	error = client_make(&options, &address, &client);
+	if (!error && client_wait_until(client, client->options.user->connect_timeout_ns, open_done, NULL))
+		error = -ETIMEDOUT;
+	if (!error && !client_ready(client)) {
+		error = client_failure(client, &words);
+		error_text_set("%s: %s", url, words);
+	} else if (error && error_words[0] == '\0') {
+		error_text_set("%s: %s", url, strerror(-error));
+	}
+	if (error) {
+		kvr_close(&client);
+		return error;
+	}
+	*out = client;
+	return 0;
+}
+
+KVR_API void kvr_close(struct kvr_client **pointer)
+{
+	struct kvr_client *client = *pointer;
+	struct verbs_device *device;
+	struct public_context *context;
+	bool owns;
+
+	if (!client)
+		return;
+	*pointer = NULL;
+	if (!*client->fork_marker)
+		return; /* the parent's device and sockets are not ours to touch */
+	device = client->device;
+	owns = client->owns_device;
+	context = owns ? KVR_CONTAINER_OF(client->options.context, struct public_context, client) : NULL;
+	client_destroy(&client);
+	if (owns)
+		device->driver->close(device);
+	free(context);
+}
+
+KVR_API enum kvr_health kvr_health(const struct kvr_client *client)
+{
+	struct kvr_client *own = (struct kvr_client *)(uintptr_t)client;
+	enum connection_state state;
+
+	if (client_enter(own))
+		return KVR_FAILED;
+	state = client->state;
+	client_leave(own);
+	switch (state) {
+	case CONNECTION_READY:
+		return KVR_HEALTHY;
+	case CONNECTION_FAILED:
+		return KVR_FAILED;
+	default:
+		return KVR_CONNECTING;
+	}
+}
+
+KVR_API int kvr_get_info(struct kvr_client *client, struct kvr_info *info)
+{
+	int error = client_enter(client);
+
+	if (error)
+		return error;
+	memset(info, 0, sizeof(*info));
+	info->chunk_tokens = client->server.chunk_tokens;
+	info->chunks_max = client->server.chunks_max;
+	info->in_flight = client->credits;
+	info->lock_seconds = client->server.lock_seconds;
+	info->boot_id = client->boot_id;
+	info->reconnects = client->reconnects;
+	text_copy(info->server, sizeof(info->server), client->server_name);
+	text_copy(info->tenant, sizeof(info->tenant), client->tenant_name);
+	text_copy(info->driver, sizeof(info->driver), client->device->driver->name);
+	client_leave(client);
+	return 0;
+}
+
+KVR_API int kvr_event_fd(struct kvr_client *client)
+{
+	int fd = -1;
+
+	if (client_enter(client))
+		return -1;
+	if (client->started) {
+		fd = client->device->driver->cq_event_fd(client->cq);
+		if (!client_arm(client))
+			log_debug("client: news came while arming; poll at once");
+	}
+	client_leave(client);
+	return fd;
+}

@@ -1,0 +1,170 @@
+/* public_wait.c - kvrail.h's lock, error words, and waiting. */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "client/client_private.h"
+
+#define WAIT_SPIN_NS (50 * KVR_US)
+#define WAIT_YIELD_NS (200 * KVR_US)
+#define WAIT_SLEEP_MAX_NS (10 * KVR_MS)
+
+/* Words of the calling thread's last error: each thread has its own, so that no call disturbs another's. */
+static _Thread_local char error_words[256];
+
+void error_text_set(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(error_words, sizeof(error_words), format, arguments);
+	va_end(arguments);
+}
+
+KVR_API const char *kvr_error_text(void)
+{
+	return error_words;
+}
+
+/* Every public call begins here: the lock, and the refusal in a child of fork. */
+int client_enter(struct kvr_client *client)
+{
+	error_words[0] = '\0';
+	if (KVR_UNLIKELY(!*client->fork_marker)) {
+		error_text_set("this client belongs to the parent process: open one of its own after fork");
+		return -ECHILD;
+	}
+	pthread_mutex_lock(&client->lock);
+	return 0;
+}
+
+void client_leave(struct kvr_client *client)
+{
+	pthread_mutex_unlock(&client->lock);
+}
+
+/* ---- waiting ---- */
+
+/* Sleeps until the device or the stream has news, or `until`; outside the lock, so that others can submit. */
+static void client_sleep(struct kvr_client *client, uint64_t until_ns)
+{
+	struct pollfd fds[2];
+	uint64_t now_ns = clock_now_ns();
+	unsigned count = 0;
+	uint64_t next_ns;
+	struct timespec limit;
+	bool quiet;
+
+	pthread_mutex_lock(&client->lock);
+	quiet = client_arm(client) && list_empty(&client->queue);
+	next_ns = kvr_min_u64(until_ns, client_next_ns(client));
+	next_ns = kvr_min_u64(next_ns, now_ns + WAIT_SLEEP_MAX_NS);
+	if (client->stream)
+		fds[count++].fd = client->stream->ops->event_fd(client->stream);
+	if (client->started && client->device->driver->cq_event_fd(client->cq) >= 0)
+		fds[count++].fd = client->device->driver->cq_event_fd(client->cq);
+	pthread_mutex_unlock(&client->lock);
+	if (!quiet || next_ns <= now_ns)
+		return;
+	for (unsigned i = 0; i < count; i++)
+		fds[i].events = POLLIN;
+	limit.tv_sec = (time_t)((next_ns - now_ns) / KVR_SECOND);
+	limit.tv_nsec = (long)((next_ns - now_ns) % KVR_SECOND);
+	if (ppoll(fds, count, &limit, NULL) <= 0)
+		return;
+	pthread_mutex_lock(&client->lock);
+	if (client->started)
+		client->device->driver->cq_clear_event(client->cq);
+	pthread_mutex_unlock(&client->lock);
+}
+
+/* Steps until done(context) or the time is up: spins, then yields, then sleeps. 0 or -ETIMEDOUT. */
+int client_wait_until(struct kvr_client *client, uint64_t timeout_ns,
+	bool (*done)(struct kvr_client *client, void *context), void *context)
+{
+	uint64_t begin_ns = clock_now_ns();
+	uint64_t until_ns = timeout_ns > UINT64_MAX - begin_ns ? UINT64_MAX : begin_ns + timeout_ns;
+	uint64_t idle_ns = begin_ns;
+
+	for (;;) {
+		uint64_t now_ns = clock_now_ns();
+		bool busy, finished;
+
+		pthread_mutex_lock(&client->lock);
+		busy = client_step(client, now_ns);
+		finished = done(client, context);
+		pthread_mutex_unlock(&client->lock);
+		if (finished)
+			return 0;
+		if (now_ns >= until_ns)
+			return -ETIMEDOUT;
+		if (busy)
+			idle_ns = now_ns;
+		else if (now_ns - idle_ns < WAIT_SPIN_NS)
+			kvr_cpu_pause();
+		else if (now_ns - idle_ns < WAIT_SPIN_NS + WAIT_YIELD_NS)
+			sched_yield();
+		else
+			client_sleep(client, until_ns);
+	}
+}
+
+struct ticket_wait {
+	kvr_ticket ticket;
+	struct kvr_result *result;
+	int error;
+};
+
+static bool ticket_done(struct kvr_client *client, void *context)
+{
+	struct ticket_wait *wait = context;
+
+	wait->error = client_take(client, wait->ticket, wait->result);
+	return wait->error != -EAGAIN;
+}
+
+KVR_API int kvr_wait(struct kvr_client *client, kvr_ticket ticket, uint64_t timeout_ns, struct kvr_result *result)
+{
+	struct ticket_wait wait = { ticket, result, 0 };
+	int error = client_enter(client);
+
+	if (error)
+		return error;
+	client_leave(client);
+	if (client_wait_until(client, timeout_ns, ticket_done, &wait))
+		return -ETIMEDOUT;
+	if (wait.error)
+		return wait.error;
+	if (result->error)
+		error_text_set("%s", result->text);
+	return result->error;
+}
+
+KVR_API int kvr_poll(struct kvr_client *client, kvr_ticket ticket, struct kvr_result *result)
+{
+	int error = client_enter(client);
+
+	if (error)
+		return error;
+	client_step(client, clock_now_ns());
+	error = client_take(client, ticket, result);
+	client_leave(client);
+	return error ? error : result->error;
+}
+
+KVR_API int kvr_cancel(struct kvr_client *client, kvr_ticket ticket)
+{
+	int error = client_enter(client);
+
+	if (error)
+		return error;
+	error = client_submit_cancel(client, ticket);
+	client_step(client, clock_now_ns());
+	client_leave(client);
+	return error;
+}
