@@ -74,15 +74,15 @@ enum management_to_control {
 struct registration {
 	/* read only once handed over */
 	struct connection *connection;
-	uint32_t number;           /* the name on the wire, unique in this server's life (never reused before 2^32) */
+	uint32_t number; /* the name on the wire, unique in this server's life (never reused before 2^32) */
 	uint32_t tenant;
-	uint8_t model_key[32];     /* SHA-256 of tenant and model identity without rank, readers' number and reader */
+	uint8_t model_key[32]; /* SHA-256 of tenant and model identity without rank, readers' number and reader */
 	char model_name[WIRE_NAME_MAX + 1];
 	char dtype[64];
 	uint32_t world_size, rank, readers, reader;
-	bool scheduler;            /* no memory */
-	struct layout *layout;     /* NULL for a scheduler */
-	uint64_t request_id;       /* of the REGISTER or UNREGISTER under way */
+	bool scheduler;        /* no memory */
+	struct layout *layout; /* NULL for a scheduler */
+	uint64_t request_id;   /* of the REGISTER or UNREGISTER under way */
 	void *control;
 
 	/* set by the management core before REGISTERED */
@@ -90,51 +90,51 @@ struct registration {
 	char reply_text[200];
 
 	/* the management core's */
-	struct list_node node;       /* connection->registrations */
+	struct list_node node; /* connection->registrations */
 	struct list_node model_node;
 	struct model *model;
 	uint32_t classes[WIRE_GROUPS_MAX];
-	uint32_t transfers;          /* requests that use its layout now */
-	bool unregistering;          /* it serves no new request */
-	bool asked_back;             /* UNREGISTER or DETACH came: UNREGISTERED follows when it is idle */
-	bool scanning;               /* its share of the sessions' locks is being released, */
-	uint32_t scan_at;            /* from this session on, */
-	struct list_node scan_node;  /* in turn with others */
+	uint32_t transfers;         /* requests that use its layout now */
+	bool unregistering;         /* it serves no new request */
+	bool asked_back;            /* UNREGISTER or DETACH came: UNREGISTERED follows when it is idle */
+	bool scanning;              /* its share of the sessions' locks is being released, */
+	uint32_t scan_at;           /* from this session on, */
+	struct list_node scan_node; /* in turn with others */
 };
 
 /* The management core's counters, as worker_counters. */
-#define MANAGEMENT_COUNTERS(X)                                                                                  \
-	X(lookups_total, "LOOKUP requests answered")                                                            \
-	X(lookup_chunks_total, "chunks asked for by LOOKUP")                                                    \
-	X(lookup_hit_chunks_total, "chunks found by LOOKUP")                                                    \
-	X(lookup_tokens_total, "tokens asked for by LOOKUP")                                                    \
-	X(lookup_hit_tokens_total, "tokens found by LOOKUP")                                                    \
-	X(l1_hit_chunks_total, "chunks found in L1")                                                            \
-	X(l2_hit_chunks_total, "chunks found in L2")                                                            \
-	X(retrieves_total, "RETRIEVE requests answered")                                                        \
-	X(retrieve_chunks_total, "chunks delivered")                                                            \
-	X(retrieve_missing_total, "chunks asked for by RETRIEVE that were not there")                           \
-	X(stores_total, "STORE requests answered")                                                              \
-	X(store_chunks_total, "chunks stored")                                                                  \
-	X(store_present_total, "chunks of a STORE that were there already")                                     \
-	X(store_no_memory_total, "chunks of a STORE for which there was no room")                               \
-	X(store_failed_total, "chunks of a STORE that did not arrive")                                          \
-	X(locks_taken_total, "read locks taken")                                                                \
-	X(locks_released_total, "read locks released")                                                          \
-	X(locks_expired_total, "read locks that reached their time limit")                                      \
-	X(lock_mismatches_total, "releases that matched no lock")                                               \
-	X(sessions_opened_total, "sessions begun")                                                              \
-	X(sessions_ended_total, "sessions ended by END_SESSION")                                                \
-	X(sessions_expired_total, "sessions ended by their time limit")                                         \
-	X(sessions_lost_total, "sessions ended with their scheduler's connection")                              \
-	X(sessions_recycled_total, "sessions that held nothing, ended to make room for others")                 \
-	X(chain_mismatches_total, "session ids used with another chain")                                        \
-	X(cancels_total, "CANCEL requests answered")                                                            \
-	X(busy_total, "requests refused because a table was full")                                              \
-	X(registrations_total, "registrations made")                                                            \
-	X(reaped_connections_total, "connections closed for silence or for never registering")                  \
-	X(unknown_registrations_total, "requests that named no registration")                                   \
-	X(busy_turns_total, "turns of the management loop that found work")                                     \
+#define MANAGEMENT_COUNTERS(X)                                                                  \
+	X(lookups_total, "LOOKUP requests answered")                                            \
+	X(lookup_chunks_total, "chunks asked for by LOOKUP")                                    \
+	X(lookup_hit_chunks_total, "chunks found by LOOKUP")                                    \
+	X(lookup_tokens_total, "tokens asked for by LOOKUP")                                    \
+	X(lookup_hit_tokens_total, "tokens found by LOOKUP")                                    \
+	X(l1_hit_chunks_total, "chunks found in L1")                                            \
+	X(l2_hit_chunks_total, "chunks found in L2")                                            \
+	X(retrieves_total, "RETRIEVE requests answered")                                        \
+	X(retrieve_chunks_total, "chunks delivered")                                            \
+	X(retrieve_missing_total, "chunks asked for by RETRIEVE that were not there")           \
+	X(stores_total, "STORE requests answered")                                              \
+	X(store_chunks_total, "chunks stored")                                                  \
+	X(store_present_total, "chunks of a STORE that were there already")                     \
+	X(store_no_memory_total, "chunks of a STORE for which there was no room")               \
+	X(store_failed_total, "chunks of a STORE that did not arrive")                          \
+	X(locks_taken_total, "read locks taken")                                                \
+	X(locks_released_total, "read locks released")                                          \
+	X(locks_expired_total, "read locks that reached their time limit")                      \
+	X(lock_mismatches_total, "releases that matched no lock")                               \
+	X(sessions_opened_total, "sessions begun")                                              \
+	X(sessions_ended_total, "sessions ended by END_SESSION")                                \
+	X(sessions_expired_total, "sessions ended by their time limit")                         \
+	X(sessions_lost_total, "sessions ended with their scheduler's connection")              \
+	X(sessions_recycled_total, "sessions that held nothing, ended to make room for others") \
+	X(chain_mismatches_total, "session ids used with another chain")                        \
+	X(cancels_total, "CANCEL requests answered")                                            \
+	X(busy_total, "requests refused because a table was full")                              \
+	X(registrations_total, "registrations made")                                            \
+	X(reaped_connections_total, "connections closed for silence or for never registering")  \
+	X(unknown_registrations_total, "requests that named no registration")                   \
+	X(busy_turns_total, "turns of the management loop that found work")                     \
 	X(idle_turns_total, "turns of the management loop that found none")
 
 struct KVR_ALIGNED(KVR_CACHE_LINE) management_counters {

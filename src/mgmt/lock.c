@@ -1,0 +1,71 @@
+/*
+ * lock.c - the book of read locks: for each chunk of a session one bit a share (rank and reader), and as many locks on the chunk's entry
+ * as there are bits. Nothing is released that is not in the book, so a release that matches nothing is seen (pitfalls A01).
+ */
+#include "mgmt/state.h"
+
+void lock_take(struct session *session, uint32_t chunk, uint32_t entry)
+{
+	struct segment *segment = chain_segment(session, chunk);
+	uint64_t *held = &segment->shares[chunk % SEGMENT_CHUNKS];
+	uint64_t missing = session->model->all_shares & ~*held;
+	uint32_t count = (uint32_t)__builtin_popcountll(missing);
+
+	segment->entries[chunk % SEGMENT_CHUNKS] = entry;
+	if (session->locked_limit <= chunk)
+		session->locked_limit = chunk + 1;
+	if (!count)
+		return;
+	cache_lock(session->management->cache, entry, count);
+	*held |= missing;
+	session->locks += count;
+	COUNT(session->management, locks_taken_total, count);
+}
+
+uint32_t lock_drop(struct session *session, uint32_t chunk, uint64_t shares)
+{
+	struct segment *segment = chain_segment(session, chunk);
+	uint64_t *held = &segment->shares[chunk % SEGMENT_CHUNKS];
+	uint32_t count = (uint32_t)__builtin_popcountll(*held & shares);
+
+	if (!count)
+		return 0;
+	*held &= ~shares;
+	session->locks -= count;
+	cache_unlock(session->management->cache, segment->entries[chunk % SEGMENT_CHUNKS], count);
+	COUNT(session->management, locks_released_total, count);
+	return count;
+}
+
+void lock_release_begin(struct session *session, uint32_t floor, bool expired)
+{
+	if (floor >= session->locked_limit)
+		return;
+	session->release_floor = floor;
+	session->release_at = session->locked_limit;
+	session->release_expired = expired;
+}
+
+void lock_release_stop(struct session *session)
+{
+	session->release_at = 0;
+	session->release_floor = 0;
+	session->release_expired = false;
+}
+
+void lock_release_slice(struct session *session)
+{
+	uint32_t floor = session->release_floor;
+	uint32_t stop = session->release_at - floor > SLICE_CHUNKS ? session->release_at - SLICE_CHUNKS : floor;
+
+	session->management->budget -= session->release_at - stop;
+	while (session->release_at > stop) {
+		uint32_t count = lock_drop(session, --session->release_at, UINT64_MAX);
+
+		if (session->release_expired)
+			COUNT(session->management, locks_expired_total, count);
+	}
+	session->locked_limit = session->release_at;
+	if (session->release_at == floor)
+		lock_release_stop(session);
+}

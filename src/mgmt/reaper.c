@@ -1,0 +1,60 @@
+/* reaper.c - connections that say nothing, or never register. */
+#include "mgmt/state.h"
+
+#define REAPER_AGAIN_NS (100 * KVR_MS)
+
+/* The last sign of life, read when it is needed and never kept (pitfalls B04). */
+static uint64_t last_seen(const struct peer *peer)
+{
+	return kvr_max_u64(kvr_load_relaxed(&peer->connection->last_seen_ns), peer->attached_ns);
+}
+
+static uint64_t silent_at(const struct peer *peer)
+{
+	uint64_t limit = peer->management->options.silence_ns;
+
+	return limit ? last_seen(peer) + limit : UINT64_MAX;
+}
+
+static uint64_t grace_ends(const struct peer *peer)
+{
+	uint64_t grace = peer->management->options.registration_grace_ns;
+
+	return grace && !peer->registration_count ? peer->bare_since_ns + grace : UINT64_MAX;
+}
+
+void reaper_watch(struct management *management, struct peer *peer)
+{
+	uint64_t at = kvr_min_u64(silent_at(peer), grace_ends(peer));
+
+	if (at != UINT64_MAX)
+		wheel_arm(&management->wheel, &peer->connection->timer,
+			kvr_max_u64(at, management->now_ns + WHEEL_TICK_NS));
+}
+
+static void reap(struct management *management, struct peer *peer, const char *why)
+{
+	log_info("management: connection %u (%s) is closed: %s", peer->connection->number, peer->connection->name, why);
+	COUNT(management, reaped_connections_total, 1);
+	peer->tell_lost = true;
+	connection_close(management, peer);
+}
+
+void reaper_fire(struct wheel_timer *timer, uint64_t now_ns)
+{
+	struct connection *connection = KVR_CONTAINER_OF(timer, struct connection, timer);
+	struct peer *peer = peer_of(connection);
+	struct management *management = peer->management;
+
+	if (peer->in_flight_count) {
+		wheel_arm(
+			&management->wheel, timer, now_ns + REAPER_AGAIN_NS); /* it waits for us: that is no silence */
+		return;
+	}
+	if (now_ns >= silent_at(peer))
+		reap(management, peer, "it has been silent for too long");
+	else if (now_ns >= grace_ends(peer))
+		reap(management, peer, "it has registered nothing");
+	else
+		reaper_watch(management, peer);
+}

@@ -1,0 +1,41 @@
+#include "mgmt/state.h"
+
+#include <string.h>
+
+static void fill_model(struct management *management, const struct model *model, struct status_model *status)
+{
+	uint64_t object_bytes = 0;
+
+	for (uint32_t rank = 0; rank < model->world_size && !object_bytes; rank++)
+		object_bytes = model->part_bytes[rank];
+	memcpy(status->name, model->name, sizeof(status->name));
+	memcpy(status->dtype, model->dtype, sizeof(status->dtype));
+	status->tenant = model->tenant;
+	status->world_size = model->world_size;
+	status->readers = model->readers;
+	status->registrations = model->registration_count;
+	status->token_bytes = object_bytes / management->options.chunk_tokens;
+	status->chunks = cache_model_chunks(management->cache, model->number);
+}
+
+void status_fill(struct management *management, struct status_snapshot *snapshot)
+{
+	cache_get_stats(management->cache, &snapshot->cache);
+	l1_get_stats(management->l1, &snapshot->l1);
+	snapshot->connections = pool_used(&management->peers_pool);
+	snapshot->registrations = management->registration_count;
+	snapshot->models = pool_used(&management->models_pool);
+	snapshot->sessions = pool_used(&management->sessions_pool);
+	snapshot->sessions_max = management->options.sessions_max;
+	snapshot->parked = management->in_flight - management->transfers;
+	snapshot->transfers = management->transfers;
+	snapshot->locks = snapshot->cache.locks;
+	snapshot->draining = management->draining;
+	snapshot->model_count = 0;
+	list_for_each(node, &management->models) {
+		if (snapshot->model_count == STATUS_MODELS_MAX)
+			break;
+		fill_model(management, KVR_CONTAINER_OF(node, struct model, node),
+			&snapshot->model[snapshot->model_count++]);
+	}
+}

@@ -1,0 +1,125 @@
+/*
+ * store.c - STORE: what is not there yet is staged, moved, and published from the last chunk to the first.
+ *
+ * Chunks that are there already are pinned until the reply, so that the reply is still true when it is sent, and so that making
+ * room for the others cannot evict the beginning of the very chain that is stored (pitfalls D13).
+ */
+#include "mgmt/state.h"
+
+#include <errno.h>
+
+bool store_look(struct management *management, struct request *request)
+{
+	struct session *session = request->session;
+	const struct transfer_request *message = &request->message.transfer;
+	uint32_t stop = (uint32_t)kvr_min_u64(message->chunk_count, (uint64_t)request->progress + SLICE_CHUNKS);
+
+	management->budget -= stop - request->progress;
+	for (; request->progress < stop; request->progress++) {
+		uint32_t chunk = message->first_chunk + request->progress;
+		uint32_t entry;
+
+		if (request->transfer.outcomes[request->progress] != CHUNK_PENDING)
+			continue;
+		if (!lock_held(session, chunk, &entry))
+			entry = cache_find(management->cache, session->space, chain_digest(session, chunk));
+		if (entry == CACHE_NONE || !cache_object(management->cache, entry, request->registration->rank))
+			continue;
+		cache_pin(management->cache, entry);
+		request->transfer.parts[request->progress].entry = entry;
+		request->transfer.outcomes[request->progress] = CHUNK_PRESENT;
+	}
+	return request->progress == message->chunk_count;
+}
+
+/* All that are not there and have no memory. */
+static void refuse_rest(struct request *request, uint32_t from)
+{
+	for (uint32_t n = from; n < request->message.transfer.chunk_count; n++)
+		if (request->transfer.outcomes[n] == CHUNK_PENDING)
+			request->transfer.outcomes[n] = CHUNK_NO_MEMORY;
+}
+
+/* Is there room for all of it, before the first chunk is evicted for it (pitfalls D03)? */
+static bool room_for_all(struct management *management, const struct request *request)
+{
+	uint64_t absent = 0;
+
+	for (uint32_t n = 0; n < request->message.transfer.chunk_count; n++)
+		absent += request->transfer.outcomes[n] == CHUNK_PENDING;
+	return !absent || cache_could_reserve(management->cache, request->registration->classes[0], absent);
+}
+
+bool store_reserve(struct management *management, struct request *request)
+{
+	uint32_t count = request->message.transfer.chunk_count;
+	uint32_t stop = (uint32_t)kvr_min_u64(count, (uint64_t)request->progress + SLICE_CHUNKS);
+	uint32_t area = request->connection->worker_index % management->options.area_count;
+
+	if (request->progress == 0 && !room_for_all(management, request)) {
+		refuse_rest(request, 0);
+		return true;
+	}
+	management->budget -= stop - request->progress;
+	for (; request->progress < stop; request->progress++) {
+		l1_ref object;
+
+		if (request->transfer.outcomes[request->progress] != CHUNK_PENDING)
+			continue;
+		object = cache_reserve(management->cache, request->registration->classes[0], area, EVICT_LIMIT);
+		if (!object) {
+			refuse_rest(request, request->progress);
+			return true;
+		}
+		transfer_set_part(management, request, request->progress, object);
+	}
+	return request->progress == count;
+}
+
+/* -ENOSPC while it may be tried again. */
+static int publish(struct management *management, struct request *request, uint32_t index)
+{
+	struct session *session = request->session;
+	struct transfer_part *part = &request->transfer.parts[index];
+	uint8_t *outcome = &request->transfer.outcomes[index];
+	uint32_t entry;
+	int error = cache_publish(management->cache, session->space,
+		chain_digest(session, request->message.transfer.first_chunk + index), request->registration->rank,
+		part->object, &entry);
+
+	if (error == -EEXIST) {
+		*outcome = CHUNK_PRESENT; /* another client was first: what was stored is there all the same */
+	} else if (error) {
+		bool wait = !request->connection->closing &&
+			(!request->until_ns || management->now_ns < request->until_ns);
+
+		if (wait)
+			return -ENOSPC;
+		cache_abort(management->cache, part->object);
+		*outcome = CHUNK_NO_MEMORY;
+	}
+	return 0;
+}
+
+bool store_finish_part(struct management *management, struct request *request, uint32_t index)
+{
+	struct transfer_part *part = &request->transfer.parts[index];
+	uint8_t *outcome = &request->transfer.outcomes[index];
+
+	if (part->object) {
+		if (*outcome == CHUNK_STORED) {
+			if (publish(management, request, index))
+				return false;
+		} else {
+			cache_abort(management->cache, part->object);
+			if (*outcome == CHUNK_PENDING)
+				*outcome = CHUNK_FAILED;
+		}
+		part->object = 0;
+		part->address = NULL;
+	} else if (part->entry != CACHE_NONE) {
+		cache_unpin(management->cache, part->entry);
+		part->entry = CACHE_NONE;
+	}
+	return true;
+}
