@@ -220,7 +220,7 @@ static int client_finish(struct kvr_client *client, kvr_ticket ticket, uint64_t 
 	if (error == -ECANCELED || error == -ETIMEDOUT) {
 		result->error = -ETIMEDOUT;
 		error_text_set("the server did not answer in time; the request was canceled");
-		snprintf(result->text, sizeof(result->text), "%s", error_words);
+		snprintf(result->text, sizeof(result->text), "%s", kvr_error_text());
 		return -ETIMEDOUT;
 	}
 	return error;
@@ -231,7 +231,7 @@ static int client_failed(struct kvr_result *result, int error)
 	if (result) {
 		memset(result, 0, sizeof(*result));
 		result->error = error;
-		snprintf(result->text, sizeof(result->text), "%s", error_words);
+		snprintf(result->text, sizeof(result->text), "%s", kvr_error_text());
 	}
 	return error;
 }

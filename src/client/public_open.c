@@ -124,7 +124,7 @@ KVR_API int kvr_open(const struct kvr_options *user, struct kvr_client **out)
 	const char *words;
 	int error;
 
-	error_words[0] = '\0';
+	error_text_set("%s", "");
 	if (user && user->struct_bytes < sizeof(options)) {
 		error_text_set("options.struct_bytes is not set: use KVR_OPTIONS_INIT");
 		return -EINVAL;
@@ -148,7 +148,7 @@ KVR_API int kvr_open(const struct kvr_options *user, struct kvr_client **out)
 	if (!error && !client_ready(client)) {
 		error = client_failure(client, &words);
 		error_text_set("%s: %s", url, words);
-	} else if (error && error_words[0] == '\0') {
+	} else if (error && kvr_error_text()[0] == '\0') {
 		error_text_set("%s: %s", url, strerror(-error));
 	}
 	if (error) {
