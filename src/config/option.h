@@ -65,26 +65,32 @@ struct option_error {
 	char text[512];           /* what was wrong, where, what to do */
 };
 
-/* Sets all defaults. The settings struct must be zeroed first. 0 or -EINVAL (a fault of the table: tests check every table). */
+/* Sets all defaults. The settings struct must be zeroed first, and finished with option_fini whatever this and the readers
+ * return. 0 or -EINVAL (a fault of the table: tests check every table). */
 KVR_MUST_CHECK int option_defaults(const struct option_table *table, void *settings, struct option_error *error);
-/* 0, -ENOENT, -EACCES, -EINVAL with *error. */
+/* At most 1 MiB. 0, -ENOENT, -EACCES, -EINVAL, -ENOMEM with *error. A list of the file replaces the default, one of the command
+ * line that of the file. A value that has a '#', a quote, a backslash, or blanks at an end stands in double quotes, where \" and
+ * \\ are a quote and a backslash. No value has control characters. */
 KVR_MUST_CHECK int option_read_file(const struct option_table *table, const char *path, void *settings, struct option_error *error);
 /* The same from memory; `name` is what errors call it. */
 KVR_MUST_CHECK int option_read_text(const struct option_table *table, const char *name, const char *text, size_t length, void *settings,
 	struct option_error *error);
-/* Reads --name value and --name=value from argv[1..argc-1]; words that are no options are left in argv (compacted behind argv[0]) and *argc
- * adjusted. "--" ends options. --config FILE is read before the other flags, wherever it stands. --help, --print-config, --check-config,
- * --version are not handled here: see `special`. 0 or -EINVAL with *error. */
+/* Reads --name value and --name=value from argv[1..argc-1]; words that are no options are left in argv (compacted behind argv[0],
+ * NULL at the end) and *argc adjusted. "--" ends options. A value that begins with "--" is given as --name=--value; a yes/no option
+ * takes one by '=' alone. --config FILE is read before the other flags, wherever it stands, when the table has it as OPTION_TEXT.
+ * --help, --print-config, --check-config, --version are not handled here: see `special`; for --help and --version nothing else is
+ * read. 0, -EINVAL, -ENOMEM with *error. */
 enum option_special { OPTION_RUN, OPTION_HELP, OPTION_PRINT_CONFIG, OPTION_CHECK_CONFIG, OPTION_VERSION };
 KVR_MUST_CHECK int option_read_arguments(const struct option_table *table, int *argc, char **argv, void *settings,
 	enum option_special *special, struct option_error *error);
 void option_fini(const struct option_table *table, void *settings);
 
 /* Text of --help; of --print-config (a file that reads back to the same settings, with help as comments and the default beside);
- * of the reference page (Markdown). */
+ * of the reference page (Markdown); of the OPTIONS section of the manual page (roff). Out of memory: out->failed. */
 void option_help(const struct option_table *table, struct text *out);
 void option_print(const struct option_table *table, const void *settings, struct text *out);
 void option_reference(const struct option_table *table, struct text *out);
+void option_manual(const struct option_table *table, struct text *out);
 
 KVR_END_C
 
