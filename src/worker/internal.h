@@ -1,0 +1,286 @@
+/*
+ * internal.h - the worker's own objects, for the .c files of this folder (and the tests that look inside).
+ *
+ *   worker ── slot[]      a request and its receive buffer; there is one for every request that can be in flight
+ *         └── endpoint[]  a connection: its send queue's book, its replies, its transfers
+ *
+ * A slot's way (stage):
+ *
+ *   POSTED ──message──> [WAITING ─> FETCHING] ──> MANAGEMENT <──> MOVING       [..]: INDIRECT only
+ *      ^                        |                     |
+ *      └── encoded, re-posted <─┴──── REPLYING <──────┘       REPLYING: no reply buffer was free
+ *
+ * The send queue's book. Every work request takes a place in the send queue; only the last of a chain is signalled. `open` sums up
+ * what was posted since the last signalled one; that one closes it: the sums become a mark, at the end of a FIFO. Work requests complete in
+ * order, so each good completion takes the oldest mark and gives back all that it sums up. Nothing is ever posted that has no
+ * place, so the send queue cannot overflow.
+ */
+#ifndef KVRAIL_WORKER_INTERNAL_H
+#define KVRAIL_WORKER_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "verbs/driver.h"
+#include "worker/mailbox.h"
+#include "worker/plan.h"
+#include "worker/worker.h"
+
+KVR_BEGIN_C
+
+#define WORKER_SGE_MAX 16                       /* pieces of one work request: more make the queue's entries large */
+#define WORKER_WR_BYTES_MAX (UINT32_C(1) << 20) /* of one work request: a reply behind it waits no longer than this takes */
+#define WORKER_TURN_WRS_MAX 32                  /* work requests that a connection posts in one turn, with one doorbell */
+#define WORKER_TURN_BYTES_MAX (UINT32_C(1) << 20)
+#define WORKER_WINDOW_BYTES (UINT32_C(4) << 20) /* in flight per connection: a reply waits no longer than this takes */
+#define WORKER_INLINE_BYTES_WANTED 256
+#define WORKER_POLL_MAX 64                      /* completions, and mailbox messages, in one step */
+#define WORKER_TURNS_MAX 16                     /* connections that post in one step */
+#define WORKER_SIGNAL_EVERY 16                  /* replies sent inline: so many may go unsignalled */
+#define WORKER_REFUSALS_MAX 1024                /* posts refused in a row, with nothing in flight: the queue pair is broken */
+#define WORKER_REPLY_BYTES 4352
+KVR_STATIC_ASSERT(WORKER_REPLY_BYTES >= WIRE_CHUNKS_MAX + 64 && WORKER_REPLY_BYTES <= WIRE_INLINE_BYTES,
+	"the longest reply fits a reply buffer, and that the client's receive buffer");
+
+/* wr_id: receives say which slot, send queue work requests which mark will tell of them. */
+#define WR_ID_RECEIVE (UINT64_C(1) << 63)
+
+enum slot_stage {
+	SLOT_POSTED,     /* its receive buffer waits in the shared receive queue */
+	SLOT_UNPOSTED,   /* posting was refused: tried again in each step */
+	SLOT_WAITING,    /* for a large buffer */
+	SLOT_FETCHING,   /* its RDMA READs are being posted, or have not completed */
+	SLOT_MANAGEMENT, /* the management core owns the request */
+	SLOT_MOVING,     /* its transfer is being posted, or has not completed */
+	SLOT_REPLYING,   /* waits for a reply buffer */
+};
+
+struct slot {
+	struct request request; /* first: a request * is a slot * */
+	struct list_node node;  /* endpoint: waiting, fetches, transfers, posted; worker: unposted, unanswered */
+	enum slot_stage stage;
+	bool aborted;
+	uint32_t outstanding;   /* work requests posted and not known to have completed */
+	uint32_t unsignalled;   /* of these, behind the last signalled one */
+	uint64_t posted_bytes;  /* of the fetch or transfer */
+	struct plan plan;
+	/* INDIRECT */
+	uint64_t fetch_address;
+	uint32_t fetch_length;
+	uint32_t fetch_rkey;
+	uint32_t fetch_region;
+	uint32_t large_buffer;  /* POOL_NONE: none */
+};
+KVR_STATIC_ASSERT(offsetof(struct slot, request) == 0, "slot_of relies on it");
+
+static inline struct slot *slot_of(struct request *request)
+{
+	return KVR_CONTAINER_OF(request, struct slot, request);
+}
+
+/* A reply that is encoded and has not completed. The bytes lie in the worker's memory, by the same index. */
+struct reply_buffer {
+	uint32_t next; /* in a list by index; POOL_NONE ends it */
+	uint32_t length;
+	bool last;     /* the connection fails once it has gone out */
+};
+
+struct mark {
+	struct slot *slot;   /* whose last work request of a turn it is; NULL: a reply's */
+	uint32_t slot_wrs;   /* of that slot */
+	uint32_t wrs;        /* places in the send queue */
+	uint32_t reads;
+	uint32_t buffers;    /* replies: list of reply buffers ... */
+	uint32_t buffer_count; /* ... and how many they are */
+	uint64_t bytes;      /* one-sided */
+	bool last;           /* the connection fails now */
+};
+
+enum endpoint_state {
+	ENDPOINT_FREE,
+	ENDPOINT_LIVE,
+	ENDPOINT_FAILED, /* its queue pair is in the error state: waits for qp_idle */
+	ENDPOINT_IDLE,   /* nothing touches memory any more: waits for CLOSE, for its requests, and for the completion queue to be dry */
+};
+
+struct endpoint {
+	struct connection *connection;
+	struct ibv_qp *qp;
+	enum endpoint_state state;
+	bool closing;            /* CLOSE came */
+	bool doomed;             /* what it sends is ignored; it fails when its last reply is out */
+	uint32_t qp_num;
+	uint32_t index;
+	uint32_t out;            /* requests that were received and not answered */
+	struct list_node active; /* worker: has something to post */
+	struct list_node drain;  /* worker: failed and not idle, or idle, closing and not stopped */
+	uint64_t idle_at;        /* completions polled when it became idle */
+
+	struct list_node transfers; /* MOVING slots with something to post */
+	struct list_node fetches;   /* FETCHING slots with something to post */
+	struct list_node posted;    /* MOVING and FETCHING slots with everything posted */
+	struct list_node waiting;   /* WAITING slots */
+	struct list_node large;     /* worker: waits for a large buffer */
+	uint32_t large_held;
+	uint32_t forgetting;        /* region, POOL_NONE: none */
+	uint32_t reply_first, reply_last; /* list of reply buffers that are to be posted ... */
+	uint32_t replies_waiting;         /* ... and how many they are */
+
+	/* the send queue's book */
+	uint32_t places_used;
+	uint32_t reads_in_flight, reads_max;
+	uint64_t bytes_in_flight;
+	uint32_t buffers_in_flight; /* reply buffers that the device still reads */
+	uint32_t refusals;       /* posts refused in a row */
+	struct mark open;
+	struct mark *marks;      /* ring; as many as the send queue has places */
+	uint32_t mark_first, mark_count;
+	uint64_t mark_sequence;  /* of the first mark: its wr_id */
+};
+
+/* What one turn of one connection is going to post. */
+enum chain_kind { CHAIN_REPLY, CHAIN_FETCH, CHAIN_TRANSFER };
+struct chain_item {
+	enum chain_kind kind;
+	uint32_t buffer;  /* CHAIN_REPLY */
+	uint32_t bytes;
+	bool read, signalled;
+};
+struct chain {
+	uint32_t count;
+	uint32_t reads;
+	uint32_t buffers;  /* reply buffers that the device will read */
+	uint64_t bytes;
+	bool blocked;      /* something could not be added for want of room in the send queue */
+	struct slot *slot; /* whose one-sided work requests it has, NULL: none */
+	struct plan before;
+	struct chain_item items[WORKER_TURN_WRS_MAX];
+	struct ibv_send_wr wrs[WORKER_TURN_WRS_MAX];
+	struct ibv_sge sges[WORKER_TURN_WRS_MAX][WORKER_SGE_MAX];
+};
+
+struct worker {
+	struct worker_options options;
+	struct verbs_device *device;
+	struct mailbox *mailbox; /* on the heap, aligned */
+	struct worker_counters *counters;
+	uint64_t now_ns;         /* of this step */
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_mr *mr;
+	uint32_t cq_depth;
+	uint32_t inline_bytes;
+	struct plan_limits limits;
+
+	struct slot *slots;
+	uint32_t slot_count;
+	struct list_node unposted;   /* slots */
+	struct list_node unanswered; /* slots in REPLYING */
+	struct endpoint *endpoints;
+	struct mark *marks;          /* of all endpoints */
+	uint32_t *free_endpoints;    /* stack of indices */
+	uint32_t free_endpoint_count;
+	struct endpoint **by_number; /* qp_num -> endpoint: open addressing, linear probing */
+	uint32_t number_mask;
+	struct list_node active;     /* endpoints */
+	struct list_node draining;   /* endpoints */
+
+	uint8_t *memory;             /* one region: receive buffers, reply buffers, large buffers */
+	uint8_t *replies, *larges;
+	struct reply_buffer *reply_buffers;
+	uint32_t reply_free;         /* list of reply buffers */
+	uint32_t *free_larges;       /* stack of indices */
+	uint32_t free_large_count;
+	uint32_t large_share;        /* large buffers that one connection may hold */
+	struct list_node large_waiters; /* endpoints */
+
+	uint64_t polled;             /* completions, ever */
+	bool dry;                    /* this step's poll emptied the completion queue */
+	struct log_rate loss_rate, malformed_rate, refusal_rate;
+	struct chain chain;
+	struct ibv_wc wcs[WORKER_POLL_MAX];
+};
+
+#define worker_count(worker, name, value) kvr_counter_add(&(worker)->counters->name, value)
+
+/* ---- worker.c ---- */
+
+/* The ring is large enough (mailbox.h): it always succeeds. */
+void worker_tell(struct worker *worker, enum to_management kind, void *object, uint64_t word);
+
+static inline uint8_t *receive_buffer(const struct worker *worker, uint32_t index)
+{
+	return worker->memory + (uint64_t)index * WIRE_INLINE_BYTES;
+}
+
+/* ---- receive.c ---- */
+
+void receive_completion(struct worker *worker, const struct ibv_wc *wc);
+/* Checks and decodes request.bytes, and answers it or hands it to the management core. */
+void receive_dispatch(struct worker *worker, struct slot *slot, bool inner);
+/* The request is over: its buffers go back. Nothing may look at it afterwards. */
+void receive_recycle(struct worker *worker, struct slot *slot);
+/* Tries again what was refused. True when it did something. */
+bool receive_post_again(struct worker *worker);
+/* True when posted. */
+bool receive_post(struct worker *worker, struct slot *slot);
+
+/* ---- indirect.c ---- */
+
+void indirect_begin(struct worker *worker, struct slot *slot);
+/* All of it has arrived. */
+void indirect_fetched(struct worker *worker, struct slot *slot);
+void indirect_release_buffer(struct worker *worker, struct slot *slot);
+void indirect_forget(struct worker *worker, struct endpoint *endpoint, uint32_t region);
+/* Answers a FORGET that waits when nothing reads from the region any more. */
+void indirect_check_forget(struct worker *worker, struct endpoint *endpoint);
+
+/* ---- transfer.c ---- */
+
+void transfer_begin(struct worker *worker, struct slot *slot);
+void transfer_abort(struct worker *worker, struct slot *slot);
+/* Everything that was posted has completed, or, with `failed`, never will. */
+void transfer_end(struct worker *worker, struct slot *slot, bool failed);
+
+/* ---- reply.c ---- */
+
+/* Encodes request.reply; the slot goes back, and the reply to the end of the connection's. */
+void reply_send(struct worker *worker, struct slot *slot);
+void reply_error(struct worker *worker, struct slot *slot, enum kvr_wire_status status, const char *format, ...)
+	KVR_PRINTF(4, 5);
+/* Answers those that waited for a reply buffer. True when it did something. */
+bool reply_send_waiting(struct worker *worker);
+void reply_free_list(struct worker *worker, uint32_t first);
+
+/* ---- send.c ---- */
+
+/* Lets the endpoint take part in the turns when it has something to post. */
+void send_activate(struct worker *worker, struct endpoint *endpoint);
+/* Posts for some of those that have something. True when it did something. */
+bool send_turns(struct worker *worker);
+/* A signalled work request completed well. */
+void send_completion(struct worker *worker, struct endpoint *endpoint, uint64_t wr_id);
+
+/* ---- connection.c ---- */
+
+struct endpoint *endpoint_find(const struct worker *worker, uint32_t qp_num);
+static inline struct endpoint *endpoint_of(const struct slot *slot)
+{
+	return (struct endpoint *)slot->request.connection->worker;
+}
+void connection_open(struct worker *worker, struct connection *connection);
+void connection_close(struct worker *worker, struct connection *connection);
+/* An error that is a cause. Harmless when it has failed already. */
+void connection_fail(struct worker *worker, struct endpoint *endpoint, const char *why, unsigned number);
+/* Looks after those that have failed. True when it did something. */
+bool connection_drain(struct worker *worker);
+/* A request of it came back. */
+void connection_request_back(struct worker *worker, struct endpoint *endpoint);
+
+KVR_END_C
+
+#endif
