@@ -48,6 +48,10 @@ void receive_recycle(struct worker *worker, struct slot *slot)
 {
 	struct endpoint *endpoint = endpoint_of(slot);
 
+	if (slot->request.large) {
+		worker_tell(worker, TO_MANAGEMENT_PARTS, slot->request.large, 0);
+		slot->request.large = NULL;
+	}
 	indirect_release_buffer(worker, slot);
 	list_remove(&slot->node);
 	receive_post(worker, slot);

@@ -261,6 +261,11 @@ struct ibv_cq *worker_cq(const struct worker *worker)
 	return worker->cq;
 }
 
+struct verbs_device *worker_device(const struct worker *worker)
+{
+	return worker->device;
+}
+
 /* ---- the step --------------------------------------------------------------------------------------------------- */
 
 void worker_tell(struct worker *worker, enum to_management kind, void *object, uint64_t word)
