@@ -179,7 +179,7 @@ int local_qp_address(
 	return 0;
 }
 
-/* The wake socket wakes whoever sleeps on either completion queue. */
+/* The wake socket wakes whoever sleeps on either completion queue. Nothing is watched on an error. */
 static int watch_wakes(struct local_qp *qp)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = qp };
@@ -189,9 +189,10 @@ static int watch_wakes(struct local_qp *qp)
 	if (fault_point("local_qp_connect/epoll") ||
 		epoll_ctl(recv_cq->epoll_fd, EPOLL_CTL_ADD, qp->wake_fd, &event) != 0)
 		return -ENOMEM;
-	if (send_cq != recv_cq && epoll_ctl(send_cq->epoll_fd, EPOLL_CTL_ADD, qp->wake_fd, &event) != 0)
-		return -ENOMEM;
-	return 0;
+	if (send_cq == recv_cq || epoll_ctl(send_cq->epoll_fd, EPOLL_CTL_ADD, qp->wake_fd, &event) == 0)
+		return 0;
+	epoll_ctl(recv_cq->epoll_fd, EPOLL_CTL_DEL, qp->wake_fd, NULL);
+	return -ENOMEM;
 }
 
 static int connect_client(struct local_qp *qp, const struct local_address *address, const int *fds, unsigned fd_count)
@@ -228,10 +229,14 @@ int local_qp_connect(struct ibv_qp *ibv, const uint8_t *bytes, uint32_t length, 
 			address.geometry.message_bytes, qp->message_bytes);
 		rc = -EINVAL;
 	}
-	if (rc == 0)
-		rc = watch_wakes(qp);
 	if (rc != 0)
 		return rc;
+	rc = watch_wakes(qp);
+	if (rc != 0) {
+		if (!server)
+			local_rings_destroy(qp);
+		return rc;
+	}
 	if (server)
 		local_process_open(&qp->process, peer);
 	else if (peer && peer->pid != 0)

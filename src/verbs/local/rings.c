@@ -48,7 +48,8 @@ int local_address_decode(const uint8_t *bytes, uint32_t length, struct local_add
 {
 	memset(address, 0, sizeof(*address));
 	if (length != LOCAL_ADDRESS_BYTES || get_u32(bytes) != LOCAL_ADDRESS_MAGIC ||
-		bytes[4] != LOCAL_ADDRESS_VERSION || bytes[5] != 0 || bytes[6] > LOCAL_CLIENT)
+		bytes[4] != LOCAL_ADDRESS_VERSION || bytes[5] != 0 || bytes[6] > LOCAL_CLIENT || bytes[7] != 0 ||
+		get_u32(bytes + 24) != 0 || get_u32(bytes + 28) != 0)
 		return -EBADMSG;
 	address->role = bytes[6];
 	address->qp_num = get_u32(bytes + 8);
