@@ -43,62 +43,102 @@ uint32_t cache_find(const struct cache *cache, uint32_t space, const uint8_t *di
 	return number != 0 ? number : CACHE_NONE;
 }
 
-/* A chunk on its way through cache_match: bucket asked for, then entry asked for, then compared. */
-struct match_step {
-	uint64_t digest[4];
-	uint32_t hash;
-	uint32_t guess;
+/* Chunks go through cache_match in batches: buckets asked for, then entries asked for, then compared. A batch is about as many
+ * cache misses as a core has in flight. */
+#define MATCH_BATCH 16u
+#define MATCH_STEPS (MATCH_BATCH * 4) /* three batches are under way */
+
+struct match {
+	const struct cache *cache;
+	const uint8_t *digests;
+	uint32_t *entries;
+	uint32_t space;
+	uint32_t hash[MATCH_STEPS];
+	uint32_t guess[MATCH_STEPS];
 };
 
-#define MATCH_AHEAD 12u /* chunks between two stages: about as many cache misses as a core has in flight */
-#define MATCH_STEPS 32u /* at least 2 * MATCH_AHEAD + 1, a power of two */
-
-static void match_bucket(const struct cache *cache, uint32_t space, const uint8_t *digest, struct match_step *step)
+static void match_digest(const struct match *match, uint32_t chunk, uint64_t digest[4])
 {
-	memcpy(step->digest, digest, sizeof(step->digest));
-	step->hash = cache_hash(cache, space, step->digest);
-	table_prefetch(&cache->table, step->hash);
-	if (cache->old.buckets)
-		table_prefetch(&cache->old, step->hash);
+	memcpy(digest, match->digests + (uint64_t)chunk * CACHE_DIGEST_BYTES, CACHE_DIGEST_BYTES);
 }
 
-static void match_entry(const struct cache *cache, struct match_step *step)
+static void match_buckets(struct match *match, uint32_t from, uint32_t to)
 {
-	step->guess = table_guess(&cache->table, step->hash);
-	if (step->guess == 0 && cache->old.buckets)
-		step->guess = table_guess(&cache->old, step->hash);
-	if (step->guess != 0)
-		__builtin_prefetch(cache_entry_at(cache, step->guess), 1);
+	const struct cache *cache = match->cache;
+	const struct table table = cache->table;
+
+	for (uint32_t i = from; i < to; i++) {
+		uint64_t digest[4];
+		uint32_t hash;
+
+		match_digest(match, i, digest);
+		hash = cache_hash(cache, match->space, digest);
+		match->hash[i % MATCH_STEPS] = hash;
+		table_prefetch(&table, hash);
+		if (KVR_UNLIKELY(cache->old.buckets))
+			table_prefetch(&cache->old, hash);
+	}
 }
 
-static uint32_t match_compare(const struct cache *cache, uint32_t space, uint32_t parts, const struct match_step *step)
+static void match_entries(struct match *match, uint32_t from, uint32_t to)
 {
-	uint32_t number = step->guess;
+	const struct cache *cache = match->cache;
+	const struct table table = cache->table;
 
-	if (number == 0 || !cache_entry_is(cache_entry_at(cache, number), space, step->digest))
-		number = cache_lookup(cache, space, step->digest, step->hash);
-	return number != 0 && cache_entry_at(cache, number)->present == parts ? number : 0;
+	for (uint32_t i = from; i < to; i++) {
+		uint32_t hash = match->hash[i % MATCH_STEPS];
+		uint32_t guess = table_guess(&table, hash);
+
+		if (KVR_UNLIKELY(guess == 0 && cache->old.buckets))
+			guess = table_guess(&cache->old, hash);
+		match->guess[i % MATCH_STEPS] = guess;
+		__builtin_prefetch(cache_entry_at(cache, guess), 1);
+	}
+}
+
+/* Where it ends: `to`, or the first chunk that is not there with all parts. */
+static uint32_t match_compare(struct match *match, uint32_t from, uint32_t to)
+{
+	const struct cache *cache = match->cache;
+
+	for (uint32_t i = from; i < to; i++) {
+		uint32_t number = match->guess[i % MATCH_STEPS];
+		uint64_t digest[4];
+
+		match_digest(match, i, digest);
+		if (KVR_UNLIKELY(!cache_entry_is(cache_entry_at(cache, number), match->space, digest)))
+			number = cache_lookup(cache, match->space, digest, match->hash[i % MATCH_STEPS]);
+		if (number == 0 || cache_entry_at(cache, number)->absent > 0)
+			return i;
+		match->entries[i] = number;
+	}
+	return to;
 }
 
 uint32_t cache_match(
 	const struct cache *cache, uint32_t space, const uint8_t *digests, uint32_t count, uint32_t *entries)
 {
-	struct match_step steps[MATCH_STEPS];
-	uint32_t parts = cache->spaces.spaces[space].parts;
+	struct match match;
 
-	for (uint32_t i = 0; i < count + 2 * MATCH_AHEAD; i++) {
-		uint32_t number;
+	match.cache = cache;
+	match.digests = digests;
+	match.entries = entries;
+	match.space = space;
+	for (uint32_t start = 0; start < count + 2 * MATCH_BATCH; start += MATCH_BATCH) {
+		uint32_t from = start < count ? start : count;
+		uint32_t to = start + MATCH_BATCH < count ? start + MATCH_BATCH : count;
+		uint32_t asked = start >= MATCH_BATCH ? start - MATCH_BATCH : 0;
+		uint32_t end;
 
-		if (i < count)
-			match_bucket(cache, space, digests + (uint64_t)i * CACHE_DIGEST_BYTES, &steps[i % MATCH_STEPS]);
-		if (i >= MATCH_AHEAD && i - MATCH_AHEAD < count)
-			match_entry(cache, &steps[(i - MATCH_AHEAD) % MATCH_STEPS]);
-		if (i < 2 * MATCH_AHEAD)
+		match_buckets(&match, from, to);
+		if (asked < from)
+			match_entries(&match, asked, from);
+		if (start < 2 * MATCH_BATCH)
 			continue;
-		number = match_compare(cache, space, parts, &steps[(i - 2 * MATCH_AHEAD) % MATCH_STEPS]);
-		if (number == 0)
-			return i - 2 * MATCH_AHEAD;
-		entries[i - 2 * MATCH_AHEAD] = number;
+		to = asked < count ? asked : count;
+		end = match_compare(&match, start - 2 * MATCH_BATCH, to);
+		if (end < to)
+			return end;
 	}
 	return count;
 }
@@ -114,7 +154,7 @@ bool cache_complete(const struct cache *cache, uint32_t entry)
 {
 	const struct cache_entry *e = cache_entry_at(cache, entry);
 
-	return e->present == cache_entry_parts(cache, e);
+	return e->absent == 0;
 }
 
 /* ---- holding ---- */
@@ -128,33 +168,47 @@ void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 	entry->list.next = first->list.next;
 	cache_entry_at(cache, first->list.next)->list.prev = number;
 	first->list.next = number;
-	entry->stamp = ++cache->stamp;
+	cache->stamp++;
+	entry->stamp = (uint32_t)cache->stamp;
+	entry->stamp_high = (uint16_t)(cache->stamp >> 32);
 	cache->listed_classes[entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
 }
 
 void cache_unlist(struct cache *cache, struct cache_entry *entry)
 {
-	cache_entry_at(cache, entry->list.prev)->list.next = entry->list.next;
-	cache_entry_at(cache, entry->list.next)->list.prev = entry->list.prev;
-	if (entry->list.prev == entry->list.next) /* both are the head: it was the last one */
+	uint32_t prev = entry->list.prev;
+	uint32_t next = entry->list.next;
+
+	cache_entry_at(cache, prev)->list.next = next;
+	cache_entry_at(cache, next)->list.prev = prev;
+	if (prev == next) /* both are the head: it was the last one */
 		cache->listed_classes[entry->object_class / 64] &= ~(UINT64_C(1) << (entry->object_class % 64));
 }
 
-static void hold(struct cache *cache, struct cache_entry *entry)
+#define ONE_PIN (UINT64_C(1) << 32)
+
+static void hold(struct cache *cache, uint32_t number, uint64_t holds)
 {
+	struct cache_entry *entry = cache_entry_at(cache, number);
+
+	if (entries_held(entry)) {
+		entry->holds += holds;
+		return;
+	}
 	cache_unlist(cache, entry);
-	entry->held = 1;
-	entry->holds.locks = 0;
-	entry->holds.pins = 0;
+	entry->stamp_high = ENTRIES_HELD;
+	entry->holds = holds;
 	cache->evictable_units -= entry->units;
 	cache->held_chunks++;
 }
 
-static void let_go(struct cache *cache, uint32_t number, struct cache_entry *entry)
+static void let_go(struct cache *cache, uint32_t number, uint64_t holds)
 {
-	if (entry->holds.locks > 0 || entry->holds.pins > 0)
+	struct cache_entry *entry = cache_entry_at(cache, number);
+
+	entry->holds -= holds;
+	if (entry->holds > 0)
 		return;
-	entry->held = 0;
 	cache->evictable_units += entry->units;
 	cache->held_chunks--;
 	cache_list(cache, number, entry);
@@ -162,55 +216,43 @@ static void let_go(struct cache *cache, uint32_t number, struct cache_entry *ent
 
 void cache_lock(struct cache *cache, uint32_t entry, uint32_t count)
 {
-	struct cache_entry *e = cache_entry_at(cache, entry);
-
+	assert(!entries_held(cache_entry_at(cache, entry)) ||
+		entries_locks(cache_entry_at(cache, entry)) <= UINT32_MAX - count);
 	if (count == 0)
 		return;
-	if (!e->held)
-		hold(cache, e);
-	assert(e->holds.locks <= UINT32_MAX - count);
-	e->holds.locks += count;
 	cache->locks += count;
+	hold(cache, entry, count);
 }
 
 void cache_unlock(struct cache *cache, uint32_t entry, uint32_t count)
 {
-	struct cache_entry *e = cache_entry_at(cache, entry);
-
+	assert(count == 0 ||
+		(entries_held(cache_entry_at(cache, entry)) && entries_locks(cache_entry_at(cache, entry)) >= count));
 	if (count == 0)
 		return;
-	assert(e->held && e->holds.locks >= count);
-	e->holds.locks -= count;
 	cache->locks -= count;
-	let_go(cache, entry, e);
+	let_go(cache, entry, count);
 }
 
 void cache_pin(struct cache *cache, uint32_t entry)
 {
-	struct cache_entry *e = cache_entry_at(cache, entry);
-
-	if (!e->held)
-		hold(cache, e);
-	assert(e->holds.pins < UINT32_MAX);
-	e->holds.pins++;
+	assert(!entries_held(cache_entry_at(cache, entry)) || entries_pins(cache_entry_at(cache, entry)) < UINT32_MAX);
 	cache->pins++;
+	hold(cache, entry, ONE_PIN);
 }
 
 void cache_unpin(struct cache *cache, uint32_t entry)
 {
-	struct cache_entry *e = cache_entry_at(cache, entry);
-
-	assert(e->held && e->holds.pins > 0);
-	e->holds.pins--;
+	assert(entries_held(cache_entry_at(cache, entry)) && entries_pins(cache_entry_at(cache, entry)) > 0);
 	cache->pins--;
-	let_go(cache, entry, e);
+	let_go(cache, entry, ONE_PIN);
 }
 
 void cache_touch(struct cache *cache, uint32_t entry)
 {
 	struct cache_entry *e = cache_entry_at(cache, entry);
 
-	if (e->held)
+	if (entries_held(e))
 		return;
 	cache_unlist(cache, e);
 	cache_list(cache, entry, e);

@@ -69,7 +69,7 @@ struct cache;
 KVR_MUST_CHECK int cache_create(const struct cache_options *options, struct cache **cache);
 /* Gives every object back to L1. */
 void cache_destroy(struct cache **cache);
-const struct cache_counters *cache_counters(const struct cache *cache);
+const struct cache_counters *cache_get_counters(const struct cache *cache);
 void cache_get_stats(const struct cache *cache, struct cache_stats *stats);
 /* As l1_verify, over table, lists and counts; with `expect_idle` also that no locks, pins and staged objects exist. 0 or -EILSEQ. */
 int cache_verify(const struct cache *cache, bool expect_idle);

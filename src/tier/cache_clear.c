@@ -11,7 +11,7 @@ bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_
 
 		if (entry->space == ENTRIES_FREE || !wanted(context, cache->spaces.spaces[entry->space].model))
 			continue;
-		if (entry->held) {
+		if (entries_held(entry)) {
 			++*kept;
 			continue;
 		}

@@ -44,7 +44,7 @@ static int init_parts(struct cache *cache, const struct cache_options *options, 
 	cache->table.buckets = cache_allocate_memory((uint64_t)cache->table.count * sizeof(struct table_bucket));
 	if (!cache->table.buckets)
 		return -ENOMEM;
-	rc = space_table_init(&cache->spaces, options->spaces_max, cache->key[0] ^ cache->key[5]);
+	rc = space_table_init(&cache->spaces, options->spaces_max, cache->key[4]);
 	if (rc)
 		return rc;
 	return entries_init(&cache->entries, tuning->slab_shift ? tuning->slab_shift : SLAB_SHIFT, initial, limit);
@@ -136,7 +136,7 @@ uint64_t cache_model_chunks(const struct cache *cache, uint32_t model)
 
 /* ---- figures ---- */
 
-const struct cache_counters *cache_counters(const struct cache *cache)
+const struct cache_counters *cache_get_counters(const struct cache *cache)
 {
 	return cache->counters;
 }

@@ -51,7 +51,7 @@ static uint32_t oldest_class(const struct cache *cache, const uint64_t skip[L1_C
 	for (uint32_t word = 0; word < L1_CLASSES_MAX / 64; word++) {
 		for (uint64_t bits = cache->listed_classes[word] & ~skip[word]; bits; bits &= bits - 1) {
 			uint32_t object_class = word * 64 + (uint32_t)__builtin_ctzll(bits);
-			uint64_t stamp = cache_entry_at(cache, oldest_of(cache, object_class))->stamp;
+			uint64_t stamp = entries_stamp(cache_entry_at(cache, oldest_of(cache, object_class)));
 
 			if (stamp < best_stamp) {
 				best = object_class;
@@ -89,7 +89,7 @@ static bool may_evict(void *context, uint32_t owner, l1_ref object)
 	const struct cache *cache = (const struct cache *)context;
 
 	(void)object;
-	return owner != L1_NO_OWNER && !cache_entry_at(cache, owner)->held;
+	return owner != L1_NO_OWNER && !entries_held(cache_entry_at(cache, owner));
 }
 
 static void evict_on_demand(struct cache *cache, uint32_t number)
@@ -109,18 +109,19 @@ static uint32_t plan_owners(struct cache *cache, uint32_t objects, uint32_t limi
 		struct cache_entry *entry = cache_entry_at(cache, owner);
 
 		/* Marked as held while counting, so that each is counted once. */
-		if (entry->held)
+		if (entries_held(entry))
 			continue;
 		if (owners < limit) {
-			entry->held = 1;
 			cache->plan_owners[owners] = owner;
+			cache->plan_stamps[owners] = entry->stamp_high;
+			entry->stamp_high = ENTRIES_HELD;
 		}
 		owners++;
 		if (owners > limit)
 			break;
 	}
 	for (uint32_t i = 0; i < owners && i < limit; i++)
-		cache_entry_at(cache, cache->plan_owners[i])->held = 0;
+		cache_entry_at(cache, cache->plan_owners[i])->stamp_high = cache->plan_stamps[i];
 	return owners <= limit ? owners : 0;
 }
 

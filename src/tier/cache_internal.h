@@ -22,7 +22,7 @@ struct cache {
 	struct space_table spaces;
 	struct l1 *l1;
 	struct cache_counters *counters; /* apart: others read them while the owner writes the rest */
-	uint64_t key[6];                 /* random: who chooses digests cannot choose their buckets */
+	uint64_t key[5];                 /* random: who chooses digests cannot choose their buckets */
 	uint32_t hash_mask;
 	uint64_t stamp;
 	uint64_t listed_classes[L1_CLASSES_MAX / 64]; /* bit c: the eviction list of class c is not empty */
@@ -34,6 +34,7 @@ struct cache {
 	bool evicting; /* between the crossing of high_permille and low_permille */
 	l1_ref plan[CACHE_CLEAR_OBJECTS];
 	uint32_t plan_owners[CACHE_CLEAR_OBJECTS];
+	uint16_t plan_stamps[CACHE_CLEAR_OBJECTS];
 };
 
 struct cache_tuning {        /* tests: everything small, so that growth happens all the time */
@@ -70,9 +71,9 @@ static inline uint64_t cache_mix(uint64_t a, uint64_t b)
 static inline uint32_t cache_hash(const struct cache *cache, uint32_t space, const uint64_t digest[4])
 {
 	uint64_t low = cache_mix(digest[0] ^ cache->key[0], digest[1] ^ cache->key[1]);
-	uint64_t high = cache_mix(digest[2] ^ cache->key[2], digest[3] ^ cache->key[3]);
+	uint64_t high = cache_mix(digest[2] ^ cache->key[2], (digest[3] ^ cache->key[3]) + space);
 
-	return (uint32_t)cache_mix(low ^ cache->key[4], high ^ cache->key[5] ^ space) & cache->hash_mask;
+	return (uint32_t)(low ^ high) & cache->hash_mask;
 }
 
 static inline bool cache_entry_is(const struct cache_entry *entry, uint32_t space, const uint64_t digest[4])

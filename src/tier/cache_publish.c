@@ -38,9 +38,8 @@ static uint32_t new_entry(
 	memcpy(entry->digest, digest, sizeof(entry->digest));
 	entry->space = space;
 	entry->units = 0;
-	entry->present = 0;
-	entry->held = 0;
-	entry->object_class = object_class & (L1_CLASSES_MAX - 1);
+	entry->absent = (uint8_t)cache->spaces.spaces[space].parts; /* 256 is 0, and 255 after the first object */
+	entry->object_class = (uint8_t)object_class;
 	cache_list(cache, number, entry);
 	table_insert(&cache->table, hash, number);
 	space_add_chunk(&cache->spaces, space);
@@ -56,11 +55,11 @@ static void add_object(struct cache *cache, uint32_t number, uint32_t part, l1_r
 
 	cache_entry_objects(cache, entry)[part] = object;
 	l1_set_owner(cache->l1, object, number);
-	entry->present++;
+	entry->absent--;
 	entry->units += added;
 	cache->objects++;
 	cache->resident_bytes += bytes;
-	if (entry->held)
+	if (entries_held(entry))
 		return;
 	cache->evictable_units += added;
 	cache_touch(cache, number);

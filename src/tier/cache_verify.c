@@ -33,9 +33,10 @@ static int verify_objects(const struct cache *cache, uint32_t number, struct tot
 		totals->bytes += l1_bytes(cache->l1, objects[part]);
 	}
 	totals->objects += present;
-	if (present > 0 && present == entry->present && has_class && kvr_min_u64(units, UINT32_MAX) == entry->units)
+	if (present > 0 && present + entry->absent == parts && has_class &&
+		kvr_min_u64(units, UINT32_MAX) == entry->units)
 		return 0;
-	log_error("cache: entry %u counts %u objects and %u units, and has %u and %lu", number, entry->present,
+	log_error("cache: entry %u lacks %u objects and counts %u units, and has %u and %lu", number, entry->absent,
 		entry->units, present, (unsigned long)units);
 	return -EILSEQ;
 }
@@ -54,11 +55,11 @@ static int verify_entry(const struct cache *cache, uint32_t number, struct total
 		return -EILSEQ;
 	}
 	totals->chunks++;
-	if (entry->held) {
+	if (entries_held(entry)) {
 		totals->held++;
-		totals->locks += entry->holds.locks;
-		totals->pins += entry->holds.pins;
-		if (entry->holds.locks == 0 && entry->holds.pins == 0) {
+		totals->locks += entries_locks(entry);
+		totals->pins += entries_pins(entry);
+		if (entry->holds == 0) {
 			log_error("cache: entry %u is held by nobody", number);
 			return -EILSEQ;
 		}
@@ -78,13 +79,13 @@ static int verify_list(const struct cache *cache, uint32_t object_class, struct 
 	for (uint32_t number = cache_entry_at(cache, head)->list.next; number != head;) {
 		const struct cache_entry *entry = cache_entry_at(cache, number);
 
-		if (entry->space == ENTRIES_FREE || entry->held || entry->object_class != object_class ||
-			entry->list.prev != prev || entry->stamp >= stamp || count++ == cache->chunks) {
+		if (entry->space == ENTRIES_FREE || entries_held(entry) || entry->object_class != object_class ||
+			entry->list.prev != prev || entries_stamp(entry) >= stamp || count++ == cache->chunks) {
 			log_error("cache: entry %u does not belong where it stands on the eviction list of class %u",
 				number, object_class);
 			return -EILSEQ;
 		}
-		stamp = entry->stamp;
+		stamp = entries_stamp(entry);
 		prev = number;
 		number = entry->list.next;
 	}

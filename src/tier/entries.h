@@ -18,6 +18,7 @@ KVR_BEGIN_C
 #define ENTRIES_HEADS (1 + L1_CLASSES_MAX) /* entry 0 is none; 1 + c is the head of the eviction list of class c */
 #define ENTRIES_PART_SIZES 8               /* lists of 2, 4 .. 256 objects */
 #define ENTRIES_FREE UINT32_MAX            /* `space` of an entry that is not in use */
+#define ENTRIES_HELD UINT16_MAX            /* `stamp_high` of an entry that is held; no stamp gets there: 2^48 uses */
 
 /* One chunk. While it is held it is on no list, so holds and links share their place. */
 struct cache_entry {
@@ -29,14 +30,12 @@ struct cache_entry {
 		struct {
 			uint32_t prev, next; /* next: less recently used; of a free entry: the next free one */
 		} list;
-		struct {
-			uint32_t locks, pins;
-		} holds;
+		uint64_t holds; /* locks in the low half, pins in the high half */
 	};
-	uint64_t stamp : 46; /* when it was put on the list: higher is later */
-	uint64_t present : 9;
-	uint64_t object_class : 8; /* of the object that came first */
-	uint64_t held : 1;
+	uint32_t stamp;       /* when it was put on the list: higher is later; low 32 bits */
+	uint16_t stamp_high;  /* and the high 16; ENTRIES_HELD while it is held */
+	uint8_t object_class; /* of the object that came first */
+	uint8_t absent;       /* parts without an object */
 };
 KVR_STATIC_ASSERT(sizeof(struct cache_entry) == KVR_CACHE_LINE, "a chunk costs one cache line");
 
@@ -68,6 +67,26 @@ struct entries {
 static inline struct cache_entry *entries_at(const struct entries *entries, uint32_t number)
 {
 	return &entries->slabs[number >> entries->slab_shift][number & ((UINT32_C(1) << entries->slab_shift) - 1)];
+}
+
+static inline bool entries_held(const struct cache_entry *entry)
+{
+	return entry->stamp_high == ENTRIES_HELD;
+}
+
+static inline uint32_t entries_locks(const struct cache_entry *entry)
+{
+	return (uint32_t)entry->holds;
+}
+
+static inline uint32_t entries_pins(const struct cache_entry *entry)
+{
+	return (uint32_t)(entry->holds >> 32);
+}
+
+static inline uint64_t entries_stamp(const struct cache_entry *entry)
+{
+	return (uint64_t)entry->stamp_high << 32 | entry->stamp;
 }
 
 static inline uint64_t *entries_parts(const struct entries *entries, const struct cache_entry *entry)
