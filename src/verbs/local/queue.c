@@ -65,17 +65,17 @@ void local_destroy_srq(struct ibv_srq *ibv)
 	free(srq);
 }
 
-/* 0 or a positive errno, as libibverbs has it; *bad is the first that was not posted. */
+/* 0 or a positive errno, as libibverbs has it; then *bad is the first that was not posted. */
 static int post_receives(struct local_receive_queue *queue, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	for (; wr; wr = wr->next) {
 		struct local_receive *entry = local_receive_at(queue, queue->tail);
 
-		*bad = wr;
-		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > queue->sge_max)
-			return EINVAL;
-		if (queue->tail - queue->head >= queue->depth)
-			return ENOMEM;
+		if (KVR_UNLIKELY(wr->num_sge < 0 || (uint32_t)wr->num_sge > queue->sge_max ||
+			    queue->tail - queue->head >= queue->depth)) {
+			*bad = wr;
+			return queue->tail - queue->head >= queue->depth ? ENOMEM : EINVAL;
+		}
 		entry->wr_id = wr->wr_id;
 		entry->sge_count = (uint32_t)wr->num_sge;
 		for (int i = 0; i < wr->num_sge; i++)
@@ -130,7 +130,7 @@ static int check_send(const struct local_qp *qp, const struct ibv_send_wr *wr, u
 			return EOPNOTSUPP;
 		break;
 	default:
-		return EOPNOTSUPP;
+		return EINVAL; /* atomics and memory windows: no driver of ours has them */
 	}
 	if (KVR_UNLIKELY(*length > qp->device->device.limits.max_message_bytes))
 		return EINVAL;
