@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The golden messages of version 1, made from docs/PROTOCOL.md with struct.pack and hashlib alone, without a line of src/.
 
-usage: golden.py           compares with the .hex files and digests.txt beside it; exit code 1 when one differs
+usage: golden.py           compares with the .hex files, digests.txt and docs/PROTOCOL.md; exit code 1 when one differs
        golden.py --write   writes the files that are missing here and in ../fuzz/corpus/protocol; never changes one that is there
 """
 
 import hashlib
 import hmac
 import os
+import re
 import struct
 import sys
 
@@ -244,6 +245,11 @@ def main():
         if file.read() != digests():
             print("digests.txt differs", file=sys.stderr)
             failed = 1
+    with open(os.path.join(HERE, "..", "..", "docs", "PROTOCOL.md"), encoding="utf-8") as file:
+        for documented in re.findall("`([0-9a-f]{64})`", file.read()):
+            if documented not in digests():
+                print(f"docs/PROTOCOL.md: {documented} is not a golden digest", file=sys.stderr)
+                failed = 1
     for name, parts in GOLDEN.items():
         path = os.path.join(HERE, name + ".hex")
         seed = os.path.join(CORPUS, name)
