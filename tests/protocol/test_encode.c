@@ -102,8 +102,8 @@ static const struct encode_case control_cases[] = {
 	{ "forget_memory_reply", ANY_empty_reply, { .empty_reply = { { TYPED(FORGET_MEMORY_REPLY) } } } },
 	{ "register_scheduler", ANY_register_request,
 		{ .register_request = { { REQUEST },
-			  { TEXT("llama3-8b@2"), TEXT("bfloat16"), counting + 0x31, .world_size = 8, .rank = 0,
-				  .readers = 1, .reader = 0 } } } },
+			  .identity = { TEXT("llama3-8b@2"), TEXT("bfloat16"), counting + 0x31, .world_size = 8,
+				  .rank = 0, .readers = 1, .reader = 0 } } } },
 	{ "register_reply", ANY_register_reply,
 		{ .register_reply = { { REQUEST }, .registration = 7, .object_bytes = 0x2000000,
 			  .token_bytes = 0x20000 } } },
@@ -227,8 +227,8 @@ static void registration_is_built_from_groups_and_planes(void **state)
 	uint8_t group_bytes[2 * WIRE_GROUP_BYTES], plane_bytes[3 * WIRE_PLANE_BYTES];
 	struct encode_case expected = { "register", ANY_register_request,
 		{ .register_request = { { REQUEST },
-			  { TEXT("llama3-8b@2"), TEXT("bfloat16"), counting + 0x31, 8, 5, 4, 3 }, .group_count = 2,
-			  .plane_count = 3, .groups = group_bytes, .planes = plane_bytes } } };
+			  .identity = { TEXT("llama3-8b@2"), TEXT("bfloat16"), counting + 0x31, 8, 5, 4, 3 },
+			  .group_count = 2, .plane_count = 3, .groups = group_bytes, .planes = plane_bytes } } };
 
 	(void)state;
 	for (size_t i = 0; i < KVR_COUNT_OF(groups); i++)
