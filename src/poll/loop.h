@@ -8,6 +8,13 @@
  *
  * Waking. Whoever gives work to a loop's part by a ring calls loop_wake on it; inside the library this is done by `wakes`: after a
  * turn that did something, the loop wakes those. loop_wake costs a fence and a load unless the loop sleeps.
+ *
+ *     giver                              loop
+ *     work into the ring (release)       sleeping = 1
+ *     full fence                         full fence
+ *     sleeping? then write the eventfd   arm, then look at everything again; nothing: poll(2)
+ *
+ * Of the two fences one comes first, so either the giver sees the flag or the loop sees the work: no wake-up is lost.
  */
 #ifndef KVRAIL_POLL_LOOP_H
 #define KVRAIL_POLL_LOOP_H
@@ -27,7 +34,7 @@ enum loop_waiting { LOOP_BUSY, LOOP_ADAPTIVE };
 struct loop_part {
 	void *context;
 	bool (*step)(void *context, uint64_t now_ns);   /* true: it did something */
-	bool (*arm)(void *context);                     /* true: nothing to do, fd will tell; NULL: nothing to arm */
+	bool (*arm)(void *context);                     /* true: nothing to do, fd or loop_wake will tell; NULL: nothing to arm */
 	uint64_t (*next_ns)(void *context);             /* a step is due then; NULL: never by itself */
 	void (*slept)(void *context);                   /* after waking from sleep (clear events); NULL: nothing */
 	int fd;                                         /* to sleep on; -1: none */
@@ -35,6 +42,7 @@ struct loop_part {
 
 struct loop_counters { /* one writer: the loop */
 	uint64_t busy_turns, idle_turns, yields, sleeps, busy_ns, sleep_ns;
+	uint64_t turn_ns; /* clock at the start of the newest turn; 0 before the first. Stands still while it sleeps or hangs */
 };
 
 struct loop;
@@ -57,15 +65,21 @@ KVR_MUST_CHECK int loop_create(const struct loop_options *options, struct loop *
 KVR_MUST_CHECK int loop_add_wake(struct loop *loop, struct loop *other);
 /* Starts the thread. 0, -EAGAIN; a core that can't be had is a warning and the thread runs unpinned (pitfalls M01). */
 KVR_MUST_CHECK int loop_start(struct loop *loop);
-/* Asks the thread to end after its turn, and waits for it. Harmless when not started. */
+/* Asks the thread to end after its turn, and waits for it. Harmless when not started. A stopped loop is not started again. */
 void loop_stop(struct loop *loop);
+/* Stops it first. NULL is harmless. No thread may wake it any more. */
 void loop_destroy(struct loop **loop);
-/* Any thread. */
+/* Any thread; also a signal handler. Also after *stop of loop_run_here was set. */
 void loop_wake(struct loop *loop);
 const struct loop_counters *loop_counters(const struct loop *loop);
-/* The core it runs on as verified after pinning; -1: not pinned. */
+/* Any thread, until loop_destroy. */
+const char *loop_name(const struct loop *loop);
+/* True while it sleeps in poll(2) or is about to. Any thread; old at once. */
+bool loop_sleeping(const struct loop *loop);
+/* The core it runs on as verified after pinning; -1: not pinned. Known when loop_start has returned. */
 int loop_core(const struct loop *loop);
-/* Runs in the calling thread until *stop is non-zero (tests, kvraild's main thread). */
+/* Runs in the calling thread, which it pins when a core was given, until *stop is non-zero or loop_stop is called (tests, kvraild's
+ * main thread). *stop is written with release; whoever sets it from another thread or a signal handler calls loop_wake after. */
 void loop_run_here(struct loop *loop, const int *stop);
 
 KVR_END_C

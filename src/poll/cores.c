@@ -1,0 +1,172 @@
+/* cores.c - cores by hwloc, within the affinity that the process was given; pinning by the kernel's own call. */
+#include "poll/cores.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+
+/* Larger than any kernel's: sched_getaffinity refuses a set that is smaller than the kernel's own. */
+#define AFFINITY_BITS 16384
+
+union affinity {
+	unsigned long words[AFFINITY_BITS / (8 * sizeof(unsigned long))];
+	cpu_set_t set; /* its first bits */
+};
+
+static int affinity_of(pid_t thread, union affinity *set)
+{
+	memset(set, 0, sizeof(*set));
+	return sched_getaffinity(thread, sizeof(*set), &set->set) ? -errno : 0;
+}
+
+static bool affinity_has(const union affinity *set, int core)
+{
+	return CPU_ISSET_S((size_t)core, sizeof(*set), &set->set);
+}
+
+/* Cores and NUMA nodes; no devices and caches. (Packages and groups stay: NUMA nodes hang from them, and without would span all cores.) */
+static int topology_open(hwloc_topology_t *topology)
+{
+	if (fault_point("cores/topology") || hwloc_topology_init(topology) != 0)
+		return -ENOMEM;
+	hwloc_topology_set_cache_types_filter(*topology, HWLOC_TYPE_FILTER_KEEP_NONE);
+	if (hwloc_topology_load(*topology) != 0) {
+		int error = errno ? -errno : -EIO;
+
+		hwloc_topology_destroy(*topology);
+		return error;
+	}
+	return 0;
+}
+
+int cores_allowed(int *cores, uint32_t capacity)
+{
+	union affinity affinity;
+	hwloc_topology_t topology;
+	hwloc_const_cpuset_t online;
+	int error = affinity_of(getpid(), &affinity);
+	int count = 0;
+
+	if (!error)
+		error = topology_open(&topology);
+	if (error)
+		return error;
+	online = hwloc_topology_get_allowed_cpuset(topology);
+	for (int core = 0; core < CORES_MAX; core++) {
+		if (!affinity_has(&affinity, core) || !hwloc_bitmap_isset(online, (unsigned)core))
+			continue;
+		if ((uint32_t)count < capacity)
+			cores[count] = core;
+		count++;
+	}
+	hwloc_topology_destroy(topology);
+	return count;
+}
+
+/* Decimal digits from *at on. 0, -EINVAL, -ERANGE. */
+static int read_core(const char **at, int *core)
+{
+	bool large = false;
+
+	if (**at < '0' || **at > '9')
+		return -EINVAL;
+	for (*core = 0; **at >= '0' && **at <= '9'; ++*at) {
+		*core = *core * 10 + (**at - '0');
+		large |= *core >= CORES_MAX;
+		if (large)
+			*core = CORES_MAX;
+	}
+	return large ? -ERANGE : 0;
+}
+
+/* "8" or "0-3", marked in `wanted`. */
+static int read_range(const char **at, bool *wanted)
+{
+	int first, last;
+	int error = read_core(at, &first);
+
+	last = first;
+	if (!error && **at == '-') {
+		++*at;
+		error = read_core(at, &last);
+	}
+	if (error)
+		return error;
+	if (last < first)
+		return -EINVAL;
+	for (int core = first; core <= last; core++)
+		wanted[core] = true;
+	return 0;
+}
+
+int cores_parse(const char *text, int *cores, uint32_t capacity)
+{
+	bool wanted[CORES_MAX] = { false };
+	uint32_t count = 0;
+	int error;
+
+	for (const char *at = text;; at++) {
+		error = read_range(&at, wanted);
+		if (error)
+			return error;
+		if (*at == '\0')
+			break;
+		if (*at != ',')
+			return -EINVAL;
+	}
+	for (int core = 0; core < CORES_MAX; core++)
+		count += wanted[core];
+	if (count > capacity)
+		return -ENOSPC;
+	count = 0;
+	for (int core = 0; core < CORES_MAX; core++) {
+		if (wanted[core])
+			cores[count++] = core;
+	}
+	return (int)count;
+}
+
+int cores_pin_self(int core)
+{
+	union affinity before, one, after;
+	int error;
+
+	if (core < 0 || core >= CORES_MAX)
+		return -EINVAL;
+	error = affinity_of(0, &before);
+	if (error)
+		return error;
+	/* The kernel would let a thread leave the list that taskset gave it. */
+	if (!affinity_has(&before, core))
+		return -EINVAL;
+	memset(&one, 0, sizeof(one));
+	CPU_SET_S((size_t)core, sizeof(one), &one.set);
+	if (fault_point("cores_pin_self") || sched_setaffinity(0, sizeof(one), &one.set) != 0)
+		return errno ? -errno : -EINVAL;
+	error = affinity_of(0, &after);
+	if (!error && memcmp(&after, &one, sizeof(one)) == 0 && sched_getcpu() == core)
+		return 0;
+	if (sched_setaffinity(0, sizeof(before), &before.set) != 0 && !error)
+		error = -errno;
+	return error ? error : -EINVAL;
+}
+
+int cores_numa_node(int core)
+{
+	hwloc_topology_t topology;
+	hwloc_obj_t node = NULL;
+	int found = -1;
+
+	if (core < 0 || topology_open(&topology) != 0)
+		return -1;
+	while (found < 0 && (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != NULL) {
+		if (node->cpuset && hwloc_bitmap_isset(node->cpuset, (unsigned)core))
+			found = (int)node->os_index;
+	}
+	hwloc_topology_destroy(topology);
+	return found;
+}
