@@ -2,7 +2,6 @@
 #include "test_local_pair.h"
 
 #include <errno.h>
-#include <poll.h>
 
 #include "base/random.h"
 #include "protocol/message.h"
@@ -166,13 +165,6 @@ static void ordinary_memory_is_written_and_read_by_the_helper(void **state)
 	free(area);
 }
 
-static bool is_readable(const struct side *side)
-{
-	struct pollfd pollfd = { .fd = verbs_local.cq_event_fd(side->cq), .events = POLLIN };
-
-	return poll(&pollfd, 1, 0) == 1;
-}
-
 static void an_armed_queue_becomes_readable_with_a_message(void **state)
 {
 	struct side server, client;
@@ -181,18 +173,18 @@ static void an_armed_queue_becomes_readable_with_a_message(void **state)
 	(void)state;
 	pair_open(&server, &client, 0);
 	assert_int_equal(side_send(&client, RECEIVES, 40, 1), 0);
-	assert_false(is_readable(&server));
+	assert_false(side_is_readable(&server));
 	assert_int_equal(side_wait(&server).status, IBV_WC_SUCCESS);
 	for (unsigned round = 0; round < 1000; round++) {
 		side_post_receive(&server, round % RECEIVES);
 		assert_int_equal(ibv_req_notify_cq(server.cq, 0), 0);
 		assert_int_equal(ibv_poll_cq(server.cq, 1, &wc), 0);
-		assert_false(is_readable(&server));
+		assert_false(side_is_readable(&server));
 		/* pitfalls I13: the only message, just between the last poll and the sleep */
 		assert_int_equal(side_send(&client, RECEIVES, 40, 1), 0);
-		assert_true(is_readable(&server));
+		assert_true(side_is_readable(&server));
 		verbs_local.cq_clear_event(server.cq);
-		assert_false(is_readable(&server));
+		assert_false(side_is_readable(&server));
 		assert_int_equal(side_wait(&server).opcode, IBV_WC_RECV);
 		while (ibv_poll_cq(client.cq, 1, &wc) == 1)
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -180,6 +181,15 @@ static inline struct ibv_wc side_wait(struct side *side)
 	} while (count == 0);
 	assert_int_equal(count, 1);
 	return wc;
+}
+
+static inline bool side_is_readable(const struct side *side)
+{
+	struct pollfd pollfd;
+
+	pollfd.fd = verbs_local.cq_event_fd(side->cq);
+	pollfd.events = POLLIN;
+	return poll(&pollfd, 1, 0) == 1;
 }
 
 #endif

@@ -65,7 +65,8 @@ struct local_device {
 	struct list_node areas;
 	struct list_node mappings;
 	uint64_t qp_taken[LOCAL_QPS_MAX / 64]; /* a bit for each number in use */
-	bool peer_may_kill; /* client: the server runs as this user or as root, so it may be given memory that can vanish */
+	uint32_t
+		peer_may_kill; /* client, atomic: the server runs as this user or as root, so it may be given memory that can vanish */
 };
 
 struct local_mr {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "protocol/message.h"
@@ -118,7 +119,7 @@ int local_allocate(struct verbs_device *device, uint64_t length, void **address)
 		return -ENOMEM;
 	/* Pages of hugetlbfs can be taken out of a sealed file and then be missing, which would kill the server at its next touch: it
 	 * accepts them only from those who could kill it anyway. */
-	if (length >= HUGE_PAGE && local->peer_may_kill) {
+	if (length >= HUGE_PAGE && kvr_load_relaxed(&local->peer_may_kill)) {
 		area->mapped_bytes = kvr_round_up(length, HUGE_PAGE);
 		fd = make_area(area->mapped_bytes, true, address);
 	}

@@ -240,7 +240,7 @@ int local_qp_connect(struct ibv_qp *ibv, const uint8_t *bytes, uint32_t length, 
 	if (server)
 		local_process_open(&qp->process, peer);
 	else if (peer && peer->pid != 0)
-		qp->device->peer_may_kill = peer->uid == geteuid() || peer->uid == 0;
+		kvr_store_relaxed(&qp->device->peer_may_kill, (uint32_t)(peer->uid == geteuid() || peer->uid == 0));
 	qp->peer_qp_num = address.qp_num;
 	qp->connected = true;
 	if (qp->qp.state == IBV_QPS_INIT)
