@@ -1,6 +1,6 @@
-// The local driver: what do one-sided transfers of pages reach, as a ratio to memcpy of the same page list in the same order on the
-// same core (512 MiB on each side, ten times the last-level cache and more, rounds interleaved, medians); and how long is a small
-// message's round trip between two polling threads, in nanoseconds.
+// The local driver: what do one-sided transfers of pages reach, as a ratio to memcpy of the same page list in the same
+// order on the same core (512 MiB on each side, ten times the last-level cache and more, rounds interleaved, medians);
+// and how long is a small message's round trip between two polling threads, in nanoseconds.
 #include <sys/mman.h>
 #include <unistd.h>
 

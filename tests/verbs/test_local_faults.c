@@ -1,4 +1,5 @@
-/* test_local_faults.c - whatever resource is missing while a connection of the local driver is set up: an error, and nothing leaks. */
+/* test_local_faults.c - whatever resource is missing while a connection of the local driver is set up: an error, and
+ * nothing leaks. */
 #include "test_local_pair.h"
 
 #include <dirent.h>

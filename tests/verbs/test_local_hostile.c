@@ -1,4 +1,5 @@
-/* test_local_hostile.c - a client that breaks the rules: what it offers is refused, what it scribbles harms only itself. */
+/* test_local_hostile.c - a client that breaks the rules: what it offers is refused, what it scribbles harms only
+ * itself. */
 #include "test_local_pair.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* test_local_pair.h - one side of a connection over the local driver, for its tests. Everything asserts: a test stops at the first
- * thing that is not as it should be. */
+/* test_local_pair.h - one side of a connection over the local driver, for its tests. Everything asserts: a test stops
+ * at the first thing that is not as it should be. */
 #ifndef KVRAIL_TESTS_VERBS_TEST_LOCAL_PAIR_H
 #define KVRAIL_TESTS_VERBS_TEST_LOCAL_PAIR_H
 

@@ -1,4 +1,5 @@
-/* test_local_process.c - the local driver between two processes: messages, memory, and a client that dies at any moment. */
+/* test_local_process.c - the local driver between two processes: messages, memory, and a client that dies at any
+ * moment. */
 #include "test_local_pair.h"
 
 #include <dirent.h>
@@ -76,7 +77,7 @@ static bool receive_with_fds(int socket, void *bytes, size_t length, int *fds, u
 	return true;
 }
 
-/* --- the client's process: leaves with a number that says where it failed ------------------------------------------------ */
+/* the client's process: leaves with a number that says where it failed ------------------------------------------- */
 
 static void must(bool condition, int code)
 {
@@ -120,7 +121,8 @@ static void client_echo(struct side *side)
 	}
 }
 
-/* Commands: 'e' echo, 'v' does the memory hold pattern 1?, 'f' fill it with pattern 2, 'u' unmap it, 't' try to truncate. */
+/* Commands: 'e' echo, 'v' does the memory hold pattern 1?, 'f' fill it with pattern 2, 'u' unmap it, 't' try to
+ * truncate. */
 static void client_main(int socket, uint32_t kind)
 {
 	struct verbs_export export_description;
@@ -170,7 +172,7 @@ static void client_main(int socket, uint32_t kind)
 	_exit(0);
 }
 
-/* --- the server's process ------------------------------------------------------------------------------------------------- */
+/* the server's process ------------------------------------------------------------------------------------------- */
 
 static void start_client(struct side *server, struct client_process *client, uint32_t kind)
 {
@@ -450,7 +452,8 @@ static void memory_that_the_client_unmapped_is_an_access_error(void **state)
 	free(l1);
 }
 
-/* The helper is stopped at its next slice, and only then is the queue pair idle: no late byte lands (pitfalls C05, F08). */
+/* The helper is stopped at its next slice, and only then is the queue pair idle: no late byte lands (pitfalls C05,
+ * F08). */
 static void failing_during_a_helpers_transfer_waits_for_it(void **state)
 {
 	struct client_process client;

@@ -1,4 +1,5 @@
-/* test_local_steps.c - what a step of the local driver may cost: no system call, a bounded slice, and turns for everybody. */
+/* test_local_steps.c - what a step of the local driver may cost: no system call, a bounded slice, and turns for
+ * everybody. */
 #include "test_local_pair.h"
 
 #include <linux/filter.h>

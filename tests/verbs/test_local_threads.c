@@ -1,4 +1,5 @@
-/* test_local_threads.c - the local driver with a thread for each side: sleeping without losing a wake-up, importing while polling. */
+/* test_local_threads.c - the local driver with a thread for each side: sleeping without losing a wake-up, importing
+ * while polling. */
 #include "test_local_pair.h"
 
 #include <errno.h>

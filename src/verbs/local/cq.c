@@ -1,9 +1,9 @@
 /*
  * cq.c - completion queues, and waking who sleeps on them.
  *
- * The sleeper: store `sleeping` = 1 in every ring, full fence, poll once more, sleep on the event descriptor. The waker:
- * publish, full fence, load `sleeping`; when it is 1, store 0 and send a byte. Of two threads that each store, fence and load,
- * at least one sees the other's store: either the poll finds the message or the waker finds the flag.
+ * The sleeper: store `sleeping` = 1 in every ring, full fence, poll once more, sleep on the event descriptor. The
+ * waker: publish, full fence, load `sleeping`; when it is 1, store 0 and send a byte. Of two threads that each store,
+ * fence and load, at least one sees the other's store: either the poll finds the message or the waker finds the flag.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -88,8 +88,8 @@ void local_cq_wake_self(struct local_cq *cq)
 		return;
 }
 
-/* Takes the bytes out of the wake socket, so that it never fills up. Only of a queue pair that is still started: another may be
- * gone by now. */
+/* Takes the bytes out of the wake socket, so that it never fills up. Only of a queue pair that is still started:
+ * another may be gone by now. */
 static void drain(struct local_cq *cq, const void *who)
 {
 	uint8_t bytes[512];
@@ -116,8 +116,8 @@ void local_cq_clear_event(struct ibv_cq *ibv)
 	struct epoll_event events[16];
 	int count;
 
-	/* Edge-triggered: taking an event makes the descriptor unreadable until something new arrives. Bounded: a peer that sends
-	 * without end keeps only itself from sleeping. */
+	/* Edge-triggered: taking an event makes the descriptor unreadable until something new arrives. Bounded: a peer
+	 * that sends without end keeps only itself from sleeping. */
 	for (unsigned turn = 0; turn < 64; turn++) {
 		count = epoll_wait(cq->epoll_fd, events, KVR_COUNT_OF(events), 0);
 		for (int i = 0; i < count; i++)
@@ -147,7 +147,8 @@ int local_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	list_for_each(node, &cq->started)
 		kvr_store_relaxed(&KVR_CONTAINER_OF(node, struct local_cq_link, node)->qp->mine->sleeping, 1);
 	kvr_fence_full();
-	/* A NIC would go on while its owner sleeps. This device moves data only when polled, so it must not let the owner sleep. */
+	/* A NIC would go on while its owner sleeps. This device moves data only when polled, so it must not let the
+	 * owner sleep. */
 	list_for_each(node, &cq->started) {
 		if (local_qp_has_work(KVR_CONTAINER_OF(node, struct local_cq_link, node)->qp)) {
 			work = true;
@@ -166,7 +167,8 @@ void local_qp_wake_peer(struct local_qp *qp)
 	if (KVR_LIKELY(!kvr_load_relaxed(&qp->peer->sleeping)))
 		return;
 	kvr_store_relaxed(&qp->peer->sleeping, 0);
-	/* When the socket is full, the peer has wake-ups that it has not taken: it is awake, or will not wake for this one either. */
+	/* When the socket is full, the peer has wake-ups that it has not taken: it is awake, or will not wake for this
+	 * one either. */
 	if (send(qp->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;
 }

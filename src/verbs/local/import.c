@@ -1,9 +1,9 @@
 /*
  * import.c - a client's memory, reached by the server.
  *
- * A file is accepted only when nothing that the client may still do can make an access fail: sealed against shrinking, long
- * enough, and wholly populated, so that mapping it costs the server no memory of its own. A hole that is punched later is
- * filled with zeroes at the next touch. The file is mapped whole, once for all regions in it.
+ * A file is accepted only when nothing that the client may still do can make an access fail: sealed against shrinking,
+ * long enough, and wholly populated, so that mapping it costs the server no memory of its own. A hole that is punched
+ * later is filled with zeroes at the next touch. The file is mapped whole, once for all regions in it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,8 @@ static int refuse_huge_pages(const struct local_qp *qp, int fd)
 		return -EPERM;
 	if ((uint32_t)filesystem.f_type != HUGETLBFS_ID)
 		return 0;
-	/* A page punched out of hugetlbfs may not be replaceable, and touching it is then a SIGBUS. Who can send that signal anyway
-	 * gains nothing by it. */
+	/* A page punched out of hugetlbfs may not be replaceable, and touching it is then a SIGBUS. Who can send that
+	 * signal anyway gains nothing by it. */
 	if (qp->process.pid != 0 && (qp->process.uid == geteuid() || qp->process.uid == 0))
 		return 0;
 	log_error("local: memory in hugetlbfs is taken only from clients of the server's own user; use normal pages");

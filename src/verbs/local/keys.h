@@ -1,9 +1,9 @@
 /*
  * keys.h - a table from keys to memory: local keys of a device, remote keys of a queue pair.
  *
- * A key names an entry and its generation, so that one that was given back does not match the entry's next use. Local and remote
- * keys are of different classes: neither is ever valid in the other's place. One writer at a time (the caller's lock); polling
- * threads look up without one: the key is published last, with release, and withdrawn first.
+ * A key names an entry and its generation, so that one that was given back does not match the entry's next use. Local
+ * and remote keys are of different classes: neither is ever valid in the other's place. One writer at a time (the
+ * caller's lock); polling threads look up without one: the key is published last, with release, and withdrawn first.
  */
 #ifndef KVRAIL_VERBS_LOCAL_KEYS_H
 #define KVRAIL_VERBS_LOCAL_KEYS_H

@@ -1,14 +1,15 @@
 /*
  * local.h - the objects of the `local` driver: same host, two processes, no NIC.
  *
- * The server makes the rings of each queue pair and moves all one-sided data; the client maps what it is given. There are no
- * completion queue entries: completions stay where they arise (in the send queue, in the ring) until a poll takes them, so a
- * completion queue cannot overrun. A completion queue is a list of queue pairs and the reason to wake.
+ * The server makes the rings of each queue pair and moves all one-sided data; the client maps what it is given. There
+ * are no completion queue entries: completions stay where they arise (in the send queue, in the ring) until a poll
+ * takes them, so a completion queue cannot overrun. A completion queue is a list of queue pairs and the reason to wake.
  *
- * Whose is what: a queue pair's queues and rings belong to the polling thread from qp_start (posting before that is the owner's
- * business); device tables are written under device->lock and read by polling threads through key tables that publish with
- * release. Every wake-up is a byte in the queue pair's own socket: sending with MSG_DONTWAIT can't block, whatever the peer did to
- * its end (an eventfd's O_NONBLOCK belongs to both), and a peer that steals wake-ups steals only its own.
+ * Whose is what: a queue pair's queues and rings belong to the polling thread from qp_start (posting before that is the
+ * owner's business); device tables are written under device->lock and read by polling threads through key tables that
+ * publish with release. Every wake-up is a byte in the queue pair's own socket: sending with MSG_DONTWAIT can't block,
+ * whatever the peer did to its end (an eventfd's O_NONBLOCK belongs to both), and a peer that steals wake-ups steals
+ * only its own.
  */
 #ifndef KVRAIL_VERBS_LOCAL_LOCAL_H
 #define KVRAIL_VERBS_LOCAL_LOCAL_H
@@ -65,8 +66,8 @@ struct local_device {
 	struct list_node areas;
 	struct list_node mappings;
 	uint64_t qp_taken[LOCAL_QPS_MAX / 64]; /* a bit for each number in use */
-	uint32_t
-		peer_may_kill; /* client, atomic: the server runs as this user or as root, so it may be given memory that can vanish */
+	/* client, atomic: the server runs as this user or as root, so it may be given memory that can vanish */
+	uint32_t peer_may_kill;
 };
 
 struct local_mr {
@@ -74,7 +75,8 @@ struct local_mr {
 	int access;
 };
 
-/* A posted receive, or a posted send (below), with its scatter list behind it; strides are computed when the queue is made. */
+/* A posted receive, or a posted send (below), with its scatter list behind it; strides are computed when the queue is
+ * made. */
 struct local_receive {
 	uint64_t wr_id;
 	uint32_t sge_count;
@@ -234,7 +236,7 @@ static inline struct local_receive *local_receive_at(const struct local_receive_
 	return (struct local_receive *)(void *)(queue->entries + (uint64_t)(index & queue->mask) * queue->stride);
 }
 
-/* cq.c --------------------------------------------------------------------------------------------------------------- */
+/* cq.c ------------------------------------------------------------------------------------------------------------ */
 int local_create_cq(struct verbs_device *device, uint32_t depth, struct ibv_cq **cq);
 void local_destroy_cq(struct ibv_cq *cq);
 int local_cq_event_fd(const struct ibv_cq *cq);
@@ -249,7 +251,7 @@ void local_qp_wake_peer(struct local_qp *qp);
 /* The helper of this queue's polling thread, made if there is none. Not the polling thread. 0 or -errno. */
 int local_cq_need_helper(struct local_cq *cq);
 
-/* queue.c ------------------------------------------------------------------------------------------------------------ */
+/* queue.c --------------------------------------------------------------------------------------------------------- */
 int local_receive_queue_init(struct local_receive_queue *queue, uint32_t depth, uint32_t sge_max);
 void local_receive_queue_fini(struct local_receive_queue *queue);
 int local_create_srq(struct verbs_device *device, uint32_t depth, struct ibv_srq **srq);
@@ -258,7 +260,7 @@ int local_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_w
 int local_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int local_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 
-/* qp.c --------------------------------------------------------------------------------------------------------------- */
+/* qp.c ------------------------------------------------------------------------------------------------------------ */
 int local_create_qp(struct verbs_device *device, const struct verbs_qp_options *options, struct ibv_qp **qp);
 int local_qp_address(
 	struct ibv_qp *qp, uint8_t *bytes, uint32_t capacity, uint32_t *length, int *fds, unsigned *fd_count);
@@ -272,14 +274,14 @@ void local_destroy_qp(struct ibv_qp *qp);
 /* Polling thread. To the error state; the peer is told `reason`. Harmless when it is there already. */
 void local_qp_to_error(struct local_qp *qp, enum local_closed reason);
 
-/* rings.c ------------------------------------------------------------------------------------------------------------ */
+/* rings.c --------------------------------------------------------------------------------------------------------- */
 /* Server: makes the memory and the wake socket. 0 or -errno, nothing made then. */
 int local_rings_create(struct local_qp *qp);
 /* Client: maps the server's. 0, -EBADMSG, -EPERM (not sealed), -ENOMEM, ... */
 int local_rings_attach(struct local_qp *qp, const struct local_geometry *geometry, const int *fds);
 void local_rings_destroy(struct local_qp *qp);
 
-/* memory.c: local memory; import.c: a client's ----------------------------------------------------------------------- */
+/* memory.c: local memory; import.c: a client's -------------------------------------------------------------------- */
 int local_register_memory(struct verbs_device *device, void *address, uint64_t length, int access, struct ibv_mr **mr);
 int local_deregister_memory(struct ibv_mr *mr);
 int local_allocate(struct verbs_device *device, uint64_t length, void **address);
@@ -289,7 +291,7 @@ int local_import_memory(struct ibv_qp *qp, const struct verbs_remote_memory *mem
 void local_forget_memory(struct ibv_qp *qp, uint32_t rkey);
 void local_forget_all(struct local_qp *qp);
 
-/* process.c ---------------------------------------------------------------------------------------------------------- */
+/* process.c ------------------------------------------------------------------------------------------------------- */
 /* Opens what is needed to know the process again; pid 0 in `process` when it can't be known. */
 void local_process_open(struct local_process *process, const struct stream_peer *peer);
 void local_process_close(struct local_process *process);
@@ -298,7 +300,7 @@ bool local_process_submit(struct local_qp *qp, struct local_send *send);
 /* Polling thread: takes back what the helper has done. */
 void local_process_collect(struct local_cq *cq);
 
-/* poll.c, run.c, message.c: polling thread --------------------------------------------------------------------------- */
+/* poll.c, run.c, message.c: polling thread ------------------------------------------------------------------------ */
 int local_poll_cq(struct ibv_cq *cq, int capacity, struct ibv_wc *wc);
 /* True when polling would get on without the peer: something to move, to complete or to flush. */
 bool local_qp_has_work(struct local_qp *qp);

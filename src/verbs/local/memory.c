@@ -1,4 +1,5 @@
-/* memory.c - this process's memory: regions with local keys, areas that the peer may map, and what the peer is told of them. */
+/* memory.c - this process's memory: regions with local keys, areas that the peer may map, and what the peer is told of
+ * them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -47,8 +48,8 @@ int local_register_memory(struct verbs_device *device, void *address, uint64_t l
 	mr->mr.addr = address;
 	mr->mr.length = length;
 	mr->mr.handle = mr->mr.lkey;
-	/* Of no use to anybody, since only imports have keys that the other side's requests may name; and never equal to an lkey, so
-	 * that the one in place of the other is noticed here and not first on a NIC. */
+	/* Of no use to anybody, since only imports have keys that the other side's requests may name; and never equal
+	 * to an lkey, so that the one in place of the other is noticed here and not first on a NIC. */
 	mr->mr.rkey = ~mr->mr.lkey;
 	mr->access = access;
 	*out = &mr->mr;
@@ -117,8 +118,8 @@ int local_allocate(struct verbs_device *device, uint64_t length, void **address)
 	area = fault_point("local_allocate") ? NULL : calloc(1, sizeof(*area));
 	if (!area)
 		return -ENOMEM;
-	/* Pages of hugetlbfs can be taken out of a sealed file and then be missing, which would kill the server at its next touch: it
-	 * accepts them only from those who could kill it anyway. */
+	/* Pages of hugetlbfs can be taken out of a sealed file and then be missing, which would kill the server at its
+	 * next touch: it accepts them only from those who could kill it anyway. */
 	if (length >= HUGE_PAGE && kvr_load_relaxed(&local->peer_may_kill)) {
 		area->mapped_bytes = kvr_round_up(length, HUGE_PAGE);
 		fd = make_area(area->mapped_bytes, true, address);

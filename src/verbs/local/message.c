@@ -42,7 +42,8 @@ bool local_qp_can_transmit(struct local_qp *qp)
 	return status != IBV_WC_SUCCESS || has_room(qp, &status) || status != IBV_WC_SUCCESS;
 }
 
-/* Bytes [offset, offset + bytes) of a message lie in the slot's first line up to LOCAL_FIRST_BYTES, and behind it from there. */
+/* Bytes [offset, offset + bytes) of a message lie in the slot's first line up to LOCAL_FIRST_BYTES, and behind it from
+ * there. */
 static void put_bytes(struct local_slot *slot, uint32_t offset, const uint8_t *from, uint32_t bytes)
 {
 	if (offset < LOCAL_FIRST_BYTES) {

@@ -1,10 +1,11 @@
 /*
  * process.c - one-sided work requests on ordinary memory of the client's process, by a helper thread.
  *
- * A convenience: a system call for each slice, on a thread of its own. Before each slice the process is looked at again: its pidfd
- * says that it has not ended, so that the number is not another's by now, and /proc that it still runs as the user behind the
- * control socket, so that a client that became a privileged program is not written to on its old behalf. The kernel's own
- * check (ptrace access) holds besides, and is the only one needed where the server is not root.
+ * A convenience: a system call for each slice, on a thread of its own. Before each slice the process is looked at
+ * again: its pidfd says that it has not ended, so that the number is not another's by now, and /proc that it still runs
+ * as the user behind the control socket, so that a client that became a privileged program is not written to on its old
+ * behalf. The kernel's own check (ptrace access) holds besides, and is the only one needed where the server is not
+ * root.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -111,8 +112,8 @@ static void run_job(struct helper_job *base)
 	struct local_cq *cq = local_cq_of(job->qp->qp.send_cq);
 
 	base->result = move_all(job);
-	/* As in cq.c: publish, fence, look whether anybody sleeps. The polling thread collects the job a moment later, when the
-	 * helper has let go of it; local_qp_has_work keeps it awake until then. */
+	/* As in cq.c: publish, fence, look whether anybody sleeps. The polling thread collects the job a moment later,
+	 * when the helper has let go of it; local_qp_has_work keeps it awake until then. */
 	kvr_store_release(&job->done, 1);
 	kvr_fence_full();
 	if (kvr_load_relaxed(&cq->armed))

@@ -1,4 +1,5 @@
-/* rings.c - the shared memory of a queue pair: made by the server, mapped by the client; and the address that says how. */
+/* rings.c - the memory that the processes of a queue pair share: made by the server, mapped by the client; and how
+ * that is told, the address. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

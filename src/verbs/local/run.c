@@ -6,8 +6,8 @@
 /* What a work request costs beyond its bytes, so that a poll's work is bounded for empty ones too. */
 #define REQUEST_COST 256u
 
-/* Checks everything before the first byte moves. IBV_WC_SUCCESS: qp->far is where the client's memory begins, NULL when only the
- * helper can reach it. */
+/* Checks everything before the first byte moves. IBV_WC_SUCCESS: qp->far is where the client's memory begins, NULL when
+ * only the helper can reach it. */
 static enum ibv_wc_status begin_transfer(struct local_qp *qp, struct local_send *send)
 {
 	int access = send->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0;

@@ -1,17 +1,19 @@
 /*
- * shared.h - the memory that the two processes of a queue pair share: two message rings and what each side tells the other.
+ * shared.h - the memory that the two processes of a queue pair share: two message rings and what each side tells the
+ * other.
  *
  *   0      struct local_shared: side[SERVER], side[CLIENT]
  *   4096   slots that the client fills and the server empties
  *   ...    slots that the server fills and the client empties
  *
- * Everything in it may be rewritten by the peer at any moment. Both sides keep their own copy of every index and size, read a
- * word of the peer's once, and check it before use; nothing read from here is ever an address or an unchecked length.
+ * Everything in it may be rewritten by the peer at any moment. Both sides keep their own copy of every index and size,
+ * read a word of the peer's once, and check it before use; nothing read from here is ever an address or an unchecked
+ * length.
  *
- * A slot's first line carries the sequence number, the header and the first bytes, so that a small message costs one transfer of
- * a cache line. Message number m (from 0) lies in slot m mod count and is there when its sequence is m + 1: the store-release of
- * `sequence` pairs with the consumer's load-acquire. The consumer's `head` comes back on a line of its own, a quarter of the
- * ring at a time, and is read only when the ring looks full.
+ * A slot's first line carries the sequence number, the header and the first bytes, so that a small message costs one
+ * transfer of a cache line. Message number m (from 0) lies in slot m mod count and is there when its sequence is m + 1:
+ * the store-release of `sequence` pairs with the consumer's load-acquire. The consumer's `head` comes back on a line of
+ * its own, a quarter of the ring at a time, and is read only when the ring looks full.
  */
 #ifndef KVRAIL_VERBS_LOCAL_SHARED_H
 #define KVRAIL_VERBS_LOCAL_SHARED_H
@@ -91,8 +93,8 @@ static inline uint64_t local_shared_bytes(const struct local_geometry *geometry)
  * What qp_address hands over, little-endian, 32 bytes:
  *   0  u32 magic    4  u16 version    6  u8 role    7  u8 zero
  *   8  u32 qp_num  12  u32 slots     16  u32 stride    20  u32 message_bytes    24  u64 zero
- * The server's comes with two descriptors: the memory, and the client's end of the wake socket. The client has no rings to
- * offer: its slots and stride are 0, and message_bytes is what it wants to send.
+ * The server's comes with two descriptors: the memory, and the client's end of the wake socket. The client has no rings
+ * to offer: its slots and stride are 0, and message_bytes is what it wants to send.
  */
 #define LOCAL_ADDRESS_MAGIC 0x434f4c4bu
 #define LOCAL_ADDRESS_VERSION 1u
