@@ -155,24 +155,20 @@ static bool connection_parse(struct kvr_client *client)
 {
 	struct wire_header header;
 	struct wire_error error;
-	uint32_t length;
+	int length = wire_stream_length(client->inbox.bytes, client->inbox.length, WIRE_CONTROL_BYTES_MAX, &error);
 
-	if (client->inbox.length < WIRE_HEADER_BYTES)
+	if (length >= 0 && (length == 0 || client->inbox.length < (size_t)length))
 		return false;
-	memcpy(&length, client->inbox.bytes + 4, sizeof(length));
-	if (length >= WIRE_HEADER_BYTES && length <= WIRE_CONTROL_BYTES_MAX && client->inbox.length < length)
-		return false;
-	if (length > WIRE_CONTROL_BYTES_MAX ||
-		wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
-		connection_lose(client, -EPROTO, "the server's bytes are not the kvrail protocol");
+	if (length < 0 || wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
+		connection_lose(client, -EPROTO, "the server's bytes are not the kvrail protocol: %s", error.what);
 		return true;
 	}
 	if (client->state < CONNECTION_RESTORING)
 		handshake_message(client, &header, (const uint8_t *)client->inbox.bytes);
 	else
 		registration_message(client, &header, (const uint8_t *)client->inbox.bytes);
-	if (client->inbox.length >= length) { /* not lost meanwhile */
-		client->inbox.length -= length;
+	if (client->inbox.length >= (size_t)length) { /* not lost meanwhile */
+		client->inbox.length -= (size_t)length;
 		memmove(client->inbox.bytes, client->inbox.bytes + length, client->inbox.length);
 	}
 	return true;

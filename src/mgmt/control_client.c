@@ -261,45 +261,30 @@ static void control_client_dispatch(
 	client->close_after_send = client->state < CLIENT_READY;
 }
 
-/* Refuses what is no frame of ours at the first byte that differs (pitfalls O06). False: the client is closed. */
-static bool control_client_check_magic(struct control_client *client)
-{
-	static const uint8_t magic[4] = { 'K', 'V', 'R', 'L' };
-	size_t length = client->inbox.length < 4 ? client->inbox.length : 4;
-
-	if (memcmp(client->inbox.bytes, magic, length) == 0)
-		return true;
-	kvr_counter_add(&client->control->counters.bad_protocol_total, 1);
-	control_client_close(client, "these bytes are not the kvrail protocol");
-	return false;
-}
-
 /* One message, if there is a whole one and the client is not waiting for an answer. */
 static bool control_client_parse(struct control_client *client)
 {
+	struct control_counters *counters = &client->control->counters;
 	struct wire_header header;
 	struct wire_error error;
-	uint32_t length;
+	int length;
 
 	if (!client->stream || client->close_after_send || client->answer_pending ||
 		client->job.kind != CLIENT_JOB_NONE || client->inbox.length == 0)
 		return false;
-	if (!control_client_check_magic(client))
-		return true;
-	if (client->inbox.length < WIRE_HEADER_BYTES)
+	/* What is no frame of ours is refused at the first byte that differs (pitfalls O06). */
+	length = wire_stream_length(client->inbox.bytes, client->inbox.length, WIRE_CONTROL_BYTES_MAX, &error);
+	if (length >= 0 && (length == 0 || client->inbox.length < (size_t)length))
 		return false;
-	memcpy(&length, client->inbox.bytes + 4, sizeof(length));
-	if (length <= WIRE_CONTROL_BYTES_MAX && length >= WIRE_HEADER_BYTES && client->inbox.length < length)
-		return false;
-	if (length > WIRE_CONTROL_BYTES_MAX ||
-		wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
-		kvr_counter_add(&client->control->counters.control_malformed_total, 1);
-		control_client_close(
-			client, length > WIRE_CONTROL_BYTES_MAX ? "a control message above the limit" : error.what);
+	if (length < 0 || wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {
+		kvr_counter_add(client->state == CLIENT_HELLO ? &counters->bad_protocol_total
+							      : &counters->control_malformed_total,
+			1);
+		control_client_close(client, error.what);
 		return true;
 	}
 	control_client_dispatch(client, &header, (const uint8_t *)client->inbox.bytes);
-	client->inbox.length -= length;
+	client->inbox.length -= (size_t)length;
 	memmove(client->inbox.bytes, client->inbox.bytes + length, client->inbox.length);
 	return true;
 }

@@ -13,37 +13,6 @@ static void wire_text_take(char *out, size_t size, const struct wire_text *text)
 	out[length] = '\0';
 }
 
-static size_t append_piece(uint8_t *out, const void *bytes, uint32_t length)
-{
-	memcpy(out, &length, sizeof(length));
-	memcpy(out + sizeof(length), bytes, length);
-	return sizeof(length) + length;
-}
-
-/*
- * model_key = SHA-256("kvrail model v1" || each of: tenant, model, dtype, fingerprint, world size, readers, chunk tokens), every piece
- * behind its length as u32: no two different identities give the same bytes.
- */
-static void control_model_key(struct control_client *client, const struct model_identity *identity, uint8_t key[32])
-{
-	static const char seed[] = "kvrail model v1";
-	struct control *control = client->control;
-	const char *tenant = control->tenants[client->tenant].name;
-	uint8_t bytes[3 * (WIRE_NAME_MAX + 4) + 128];
-	uint32_t numbers[3];
-	size_t length = 0;
-
-	numbers[0] = identity->world_size;
-	numbers[1] = identity->readers;
-	numbers[2] = control->options.info.chunk_tokens;
-	length += append_piece(bytes + length, tenant, (uint32_t)strlen(tenant));
-	length += append_piece(bytes + length, identity->model.bytes, identity->model.length);
-	length += append_piece(bytes + length, identity->dtype.bytes, identity->dtype.length);
-	length += append_piece(bytes + length, identity->fingerprint, 32);
-	length += append_piece(bytes + length, numbers, sizeof(numbers));
-	digester_hash(&control->digester, seed, sizeof(seed) - 1, bytes, length, key);
-}
-
 static bool control_client_keep(struct control_client *client, struct registration *registration)
 {
 	for (uint32_t i = 0; i < CONTROL_REGISTRATIONS_MAX; i++) {
@@ -73,6 +42,7 @@ static struct registration *control_make_registration(
 {
 	struct control *control = client->control;
 	struct registration *registration = calloc(1, sizeof(*registration));
+	struct wire_text tenant;
 
 	error->status = STATUS_BUSY;
 	error->what = "the server has no memory for a registration";
@@ -98,7 +68,11 @@ static struct registration *control_make_registration(
 	registration->scheduler = request->group_count == 0;
 	registration->request_id = request->header.request_id;
 	registration->control = client;
-	control_model_key(client, &request->identity, registration->model_key);
+	tenant.bytes = control->tenants[client->tenant].name;
+	tenant.length = (uint32_t)strlen(tenant.bytes);
+	error->what = "the tenant's or the model's name is too long";
+	if (digest_model_key(&control->digester, &tenant, &request->identity, registration->model_key))
+		goto free_registration;
 	if (control_client_keep(client, registration))
 		return registration;
 	error->what = "too many registrations on this connection";
