@@ -163,7 +163,7 @@ static bool all_returned(struct world *world, enum side side, uint32_t count)
 	return world->log[side].count >= count;
 }
 
-/* Fails the server's side after `turns` rounds and takes it down; then everybody's memory is used for something else. */
+/* Fails the server's side after `turns` rounds, takes it down, and uses all the memory for something else. */
 static void fail_after(struct world *world, uint32_t turns)
 {
 	enum { BYTES = 20011 };

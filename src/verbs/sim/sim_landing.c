@@ -250,6 +250,7 @@ void sim_complete(struct sim_qp *qp)
 			sim_wr_retire(qp, wr);
 			continue;
 		}
+		qp->fabric->counters.failed++;
 		sim_push_error(
 			qp, KVR_CONTAINER_OF(qp->base.send_cq, struct sim_cq, base), &wc, wr->wr_id, qp->completed);
 		sim_wr_retire(qp, wr);
