@@ -1,6 +1,6 @@
 // How fast can one core copy a list of pages in random order, and how much does local_copy (streaming stores) gain over
-// memcpy? 512 MiB on each side, more than ten times the last-level cache; the source on huge pages if there are, like L1,
-// the destination a memfd, like a client's memory. Rounds of both are interleaved; the counters are medians: GB/s of
+// memcpy? 512 MiB on each side, more than ten times the last-level cache; the source on huge pages if there are, like
+// L1, the destination a memfd, like a client's memory. Rounds of both are interleaved; the counters are medians: GB/s of
 // each, and their ratio.
 #include <sys/mman.h>
 #include <unistd.h>
