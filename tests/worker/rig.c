@@ -47,12 +47,15 @@ static int shim_post_send(struct ibv_qp *qp, struct ibv_send_wr *first, struct i
 			error = real_post_send(qp, first, bad);
 			last->next = wr;
 		}
+		rig->device_errors += error != 0;
 		if (error)
 			return error;
 		*bad = wr;
 		return rig->refuse_error;
 	}
-	return real_post_send(qp, first, bad);
+	error = real_post_send(qp, first, bad);
+	rig->device_errors += error != 0;
+	return error;
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -245,6 +248,7 @@ void rig_stop(struct rig *rig)
 	sim_fabric_counters(rig->fabric, &counters);
 	assert_int_equal(counters.misuses, 0);
 	assert_int_equal(counters.cq_overflows, 0);
+	assert_int_equal(rig->device_errors, 0); /* pitfalls I16: no queue was ever full */
 	worker_destroy(&rig->worker);
 	assert_null(rig->worker);
 	assert_int_equal(verbs_sim.deregister_memory(rig->l1_mr), 0);

@@ -93,6 +93,7 @@ struct rig {
 	uint32_t done_count;
 	uint32_t requests, transfers_done, parts_back;
 	/* what the shim over the device's post_send saw and does; others are passed on as they are */
+	uint64_t device_errors;                                    /* posts that the simulator itself refused */
 	uint64_t posts, refused, signalled, work_requests, widest; /* widest: pieces of one work request */
 	struct random random;
 	uint32_t refuse_per_thousand;
