@@ -67,7 +67,7 @@ void clear_slice(struct management *management, struct request *request)
 		registration->transfers--;
 		registration_settle(management, registration);
 	}
-	reply_send(management, request);
+	reply_give(management, request);
 }
 
 void clear_job_add(struct management *management, struct clear_job *job)
@@ -84,8 +84,7 @@ bool clear_job_step(struct management *management)
 	struct clear_scope scope = { .management = management, .everything = true };
 	struct clear_job *job;
 
-	if (list_empty(&management->clears) || management->budget <= 0 ||
-		ring_space(&management->outbox) <= OUTBOX_RESERVE)
+	if (list_empty(&management->clears) || ring_space(&management->outbox) <= OUTBOX_RESERVE)
 		return false;
 	job = KVR_CONTAINER_OF(management->clears.next, struct clear_job, node);
 	management->budget -= SLICE_CHUNKS;

@@ -328,8 +328,9 @@ bool management_step(struct management *management, uint64_t now_ns)
 	management->now_ns = now_ns;
 	management->budget = STEP_CHUNKS;
 	busy |= read_control(management);
-	busy |= session_run_all(management);
-	busy |= request_run_all(management);
+	/* What is long gets its slices first, and leaves half of the turn to what is new. */
+	busy |= session_run_all(management, STEP_CHUNKS * 3 / 4);
+	busy |= request_run_all(management, STEP_CHUNKS / 2);
 	busy |= read_workers(management);
 	if (management->engine.step)
 		busy |= management->engine.step(management->engine.context, now_ns);

@@ -34,10 +34,14 @@ void reaper_watch(struct management *management, struct peer *peer)
 
 static void reap(struct management *management, struct peer *peer, const char *why)
 {
-	log_info("management: connection %u (%s) is closed: %s", peer->connection->number, peer->connection->name, why);
+	uint64_t squashed;
+
+	if (log_rate_pass(&management->reaper_log, management->now_ns, KVR_SECOND, &squashed))
+		log_info("management: connection %u (%s) is closed: %s; %llu more like it", peer->connection->number,
+			peer->connection->name, why, (unsigned long long)squashed);
 	COUNT(management, reaped_connections_total, 1);
 	peer->tell_lost = true;
-	connection_close(management, peer);
+	connection_shut(management, peer);
 }
 
 void reaper_fire(struct wheel_timer *timer, uint64_t now_ns)

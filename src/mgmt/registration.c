@@ -150,25 +150,29 @@ void registration_settle(struct management *management, struct registration *reg
 		list_add_last(&management->returning, &registration->scan_node);
 }
 
-static void drop_share(struct session *session, uint64_t share)
+/* Returns the chunks looked at. */
+static uint32_t drop_share(struct session *session, uint64_t share)
 {
+	uint32_t looked = session->locked_limit;
+
 	for (uint32_t chunk = session->locked_limit; chunk > 0 && session->locks > 0; chunk--)
 		lock_drop(session, chunk - 1, share);
-	session->management->budget -= session->locked_limit;
 	session_settle(session);
+	return looked;
 }
 
 /* Walks all sessions of the pool, a bounded number a turn; sessions may come and go meanwhile. */
 bool registration_scan_step(struct management *management)
 {
 	struct registration *registration;
+	uint32_t looked = 0;
 	uint64_t share;
 
 	if (list_empty(&management->scans))
 		return false;
 	registration = KVR_CONTAINER_OF(management->scans.next, struct registration, scan_node);
 	share = (uint64_t)1 << registration_share(registration);
-	for (unsigned n = 0; n < STEP_SCAN_SESSIONS && management->budget > 0; n++) {
+	for (unsigned n = 0; n < STEP_SCAN_SESSIONS && looked < SLICE_CHUNKS; n++) {
 		struct session *session;
 
 		if (registration->scan_at >= management->sessions_pool.count) {
@@ -179,7 +183,7 @@ bool registration_scan_step(struct management *management)
 		}
 		session = pool_at(&management->sessions_pool, registration->scan_at++);
 		if (session->in_use && session->model == registration->model && session->locks > 0)
-			drop_share(session, share);
+			looked += drop_share(session, share);
 	}
 	return true;
 }

@@ -164,11 +164,11 @@ void request_go(struct management *management, struct request *request)
 		request_slice(management, request);
 }
 
-bool request_run_all(struct management *management)
+bool request_run_all(struct management *management, int64_t reserve)
 {
 	bool busy = false;
 
-	for (unsigned n = 0; n < STEP_CHORES && management->budget > 0; n++) {
+	for (unsigned n = 0; n < STEP_CHORES && management->budget > reserve; n++) {
 		struct list_node *node = list_pop_first(&management->running);
 
 		if (!node)
@@ -192,7 +192,7 @@ void request_cut_short(struct management *management, struct request *request, u
 		reply_set(&request->reply, status, "%s", text);
 		list_remove(&request->waiting);
 		session_settle(session);
-		reply_send(management, request);
+		reply_give(management, request);
 		break;
 	case STAGE_RETRIEVE:
 	case STAGE_STORE_LOOK:

@@ -169,11 +169,11 @@ void session_go(struct session *session)
 	}
 }
 
-bool session_run_all(struct management *management)
+bool session_run_all(struct management *management, int64_t reserve)
 {
 	bool busy = false;
 
-	for (unsigned n = 0; n < STEP_CHORES && management->budget > 0; n++) {
+	for (unsigned n = 0; n < STEP_CHORES && management->budget > reserve; n++) {
 		struct list_node *node = management->chores.next;
 		struct session *session;
 

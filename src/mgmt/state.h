@@ -41,7 +41,7 @@ KVR_BEGIN_C
 #define PREFETCH_JOBS_MAX 1024u
 
 /* What one turn does at most. */
-#define STEP_CHUNKS 4096  /* chunks looked at, before nothing new is begun */
+#define STEP_CHUNKS 1024  /* chunks looked at, before nothing new is begun */
 #define SLICE_CHUNKS 512u /* of one request or session before it is another's turn */
 #define STEP_MAIL 8u      /* messages of the control thread */
 #define STEP_REQUESTS 32u /* messages of each worker */
@@ -214,6 +214,7 @@ struct management {
 	uint32_t registration_count;
 	uint32_t worker_turn;     /* whose ring is read first */
 	uint64_t memory_retry_ns; /* do not ask for table memory before */
+	struct log_rate reaper_log;
 	bool memory_asked;
 	bool draining, drained_told;
 };
@@ -224,7 +225,7 @@ struct management {
 
 void reply_set(struct request_reply *reply, uint16_t status, const char *format, ...) KVR_PRINTF(3, 4);
 /* Gives the request, whose reply is filled in, back to its worker, and answers the CANCELs that wait for it. */
-void reply_send(struct management *management, struct request *request);
+void reply_give(struct management *management, struct request *request);
 void reply_refuse(struct management *management, struct request *request, uint16_t status, const char *format, ...)
 	KVR_PRINTF(4, 5);
 void worker_push(struct management *management, uint32_t worker, uint32_t kind, const void *object, uint64_t word);
@@ -236,7 +237,8 @@ void control_push(struct management *management, uint32_t kind, const void *obje
 void request_arrived(struct management *management, struct request *request);
 /* Goes on with it now, and in later turns when the turn's work is used up. */
 void request_go(struct management *management, struct request *request);
-bool request_run_all(struct management *management);
+/* One slice after the other of those that go on, while the turn's budget is above `reserve`. */
+bool request_run_all(struct management *management, int64_t reserve);
 /* CANCEL, or the loss of the connection: ends it soon. Does not answer by itself what is with a worker. */
 void request_cut_short(struct management *management, struct request *request, uint16_t status, const char *text);
 
@@ -249,7 +251,7 @@ void connection_closed(struct management *management, struct connection *connect
 void connection_forget(struct management *management, struct connection *connection, uint64_t region);
 void connection_forgotten(struct management *management, struct connection *connection);
 /* Begins the end of a connection; harmless when it has begun. */
-void connection_close(struct management *management, struct peer *peer);
+void connection_shut(struct management *management, struct peer *peer);
 /* Something happened that the end of the connection may have waited for. */
 void connection_poke(struct management *management, struct peer *peer);
 bool connection_close_all(struct management *management);
@@ -315,7 +317,7 @@ void session_leave(struct session *session); /* a user less; may free it */
 void session_end(struct session *session, bool touch, const char *why);
 /* Has a slice of its work done now, the rest in later turns. May free it. */
 void session_go(struct session *session);
-bool session_run_all(struct management *management);
+bool session_run_all(struct management *management, int64_t reserve); /* as request_run_all */
 /* Ends the one that was not used for the longest time, if any holds nothing. */
 bool session_recycle(struct management *management);
 

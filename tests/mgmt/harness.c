@@ -13,6 +13,26 @@
 
 const struct model_of plain_model = { .name = "m", .dtype = "bfloat16", .tenant = 1, .world_size = 1, .readers = 1 };
 
+/* ---- log ---- */
+
+static void count_line(void *context, enum log_level level, const char *line)
+{
+	(void)level;
+	(void)line;
+	(*(unsigned *)context)++;
+}
+
+void log_expect_begin(unsigned *lines)
+{
+	*lines = 0;
+	log_set_sink(count_line, lines);
+}
+
+void log_expect_end(void)
+{
+	log_set_sink(NULL, NULL);
+}
+
 /* ---- the world ---- */
 
 void world_init(struct world *world, const struct world_options *options)
@@ -650,6 +670,7 @@ void ask_with_chain(struct ask *ask, const struct chain *chain, uint32_t first, 
 {
 	struct session_ref *ref = ref_of(ask);
 
+	free(ask->digests);
 	ask->digests = calloc(count ? count : 1, 32);
 	assert_non_null(ask->digests);
 	for (uint32_t n = 0; n < count; n++)
@@ -689,6 +710,15 @@ struct ask *ask_lookup(struct handle *handle, const char *session, const struct 
 struct ask *ask_transfer(struct handle *handle, uint16_t type, const char *session, const struct chain *chain,
 	uint32_t first, uint32_t count)
 {
+	struct ask *ask = ask_prepare_transfer(handle, type, session, chain, first, count);
+
+	ask_send(ask);
+	return ask;
+}
+
+struct ask *ask_prepare_transfer(struct handle *handle, uint16_t type, const char *session, const struct chain *chain,
+	uint32_t first, uint32_t count)
+{
 	struct ask *ask = ask_new(handle, type, session);
 	struct transfer_request *message = &ask->request.message.transfer;
 
@@ -702,7 +732,6 @@ struct ask *ask_transfer(struct handle *handle, uint16_t type, const char *sessi
 	message->group_runs = (const uint8_t *)&ask->group_runs;
 	message->runs = (const uint8_t *)&ask->run;
 	ask->chain = *chain;
-	ask_send(ask);
 	return ask;
 }
 

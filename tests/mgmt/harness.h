@@ -97,6 +97,10 @@ struct ask {
 	uint64_t replied_turn;
 };
 
+/* Log lines are counted instead of printed. */
+void log_expect_begin(unsigned *lines);
+void log_expect_end(void);
+
 void world_init(struct world *world, const struct world_options *options);
 /* Closes what is open, and checks that nothing is left: no lock, pin, session, staged object, and L1 can be filled to the last slot. */
 void world_fini(struct world *world);
@@ -146,6 +150,9 @@ void ask_send(struct ask *ask);
 /* Ready made, sent, not run. chain NULL: none goes along. */
 struct ask *ask_lookup(struct handle *handle, const char *session, const struct chain *chain, uint32_t count);
 struct ask *ask_transfer(struct handle *handle, uint16_t type, const char *session, const struct chain *chain,
+	uint32_t first, uint32_t count);
+/* Not sent yet. */
+struct ask *ask_prepare_transfer(struct handle *handle, uint16_t type, const char *session, const struct chain *chain,
 	uint32_t first, uint32_t count);
 struct ask *ask_free_locks(
 	struct handle *handle, const char *session, uint32_t first, uint32_t count, uint32_t rank, uint32_t reader);
