@@ -91,6 +91,8 @@ void option_help(const struct option_table *table, struct text *out);
 void option_print(const struct option_table *table, const void *settings, struct text *out);
 void option_reference(const struct option_table *table, struct text *out);
 void option_manual(const struct option_table *table, struct text *out);
+/* All options in force as a JSON object of texts, a list as an array of texts. */
+void option_json(const struct option_table *table, const void *settings, struct text *out);
 
 KVR_END_C
 

@@ -275,3 +275,43 @@ void option_manual(const struct option_table *table, struct text *out)
 	append_roff(out, units_text);
 	text_append(out, "\n");
 }
+
+/* Texts as they are, all else as option_print writes it. */
+static void json_value(const struct option_spec *spec, const void *settings, struct text *out)
+{
+	const char *field = (const char *)settings + spec->offset;
+	const struct option_list *list = (const void *)field;
+	struct text value = { NULL, 0, 0, false };
+
+	if (spec->type == OPTION_LIST) {
+		text_append(out, "[");
+		for (uint32_t i = 0; i < list->count; i++) {
+			text_append(out, i ? "," : "");
+			text_append_json_string(out, list->items[i]);
+		}
+		text_append(out, "]");
+	} else if (spec->type == OPTION_TEXT) {
+		text_append_json_string(out, field);
+	} else {
+		option_append_value(spec, settings, 0, &value);
+		text_append_json_string(out, words_of(&value));
+	}
+	text_fini(&value);
+}
+
+void option_json(const struct option_table *table, const void *settings, struct text *out)
+{
+	bool first = true;
+
+	text_append(out, "{");
+	for (size_t i = 0; i < table->spec_count; i++) {
+		if (table->specs[i].type == OPTION_RENAMED)
+			continue;
+		text_append(out, first ? "" : ",");
+		text_append_json_string(out, table->specs[i].name);
+		text_append(out, ":");
+		json_value(&table->specs[i], settings, out);
+		first = false;
+	}
+	text_append(out, "}");
+}

@@ -127,6 +127,26 @@ static void the_manual_escapes_what_roff_would_read(void **state)
 	text_fini(&out);
 }
 
+static void options_in_force_are_a_json_object(void **state)
+{
+	static const char input[] =
+		"socket = \"a\\\"b\"\ntenant = x\ntenant = y\nrequire-tenant = yes\nlock-ttl = 90m\n";
+	struct sample settings = { 0 };
+	struct option_error error;
+	struct text out = { 0 };
+
+	(void)state;
+	assert_int_equal(option_defaults(&sample_table, &settings, &error), 0);
+	assert_int_equal(option_read_text(&sample_table, "in", input, strlen(input), &settings, &error), 0);
+	option_json(&sample_table, &settings, &out);
+	assert_string_equal(out.bytes,
+		"{\"config\":\"\",\"l1-size\":\"1GiB\",\"lock-ttl\":\"90m\",\"chunk-tokens\":\"256\",\"seed\":\"0\","
+		"\"socket\":\"a\\\"b\",\"wait\":\"adaptive\",\"require-tenant\":\"yes\",\"tenant\":[\"x\",\"y\"],"
+		"\"unbounded\":\"0\",\"token-file\":\"\",\"at-least\":\"5\",\"at-most\":\"5\"}");
+	option_fini(&sample_table, &settings);
+	text_fini(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +154,7 @@ int main(void)
 		cmocka_unit_test(a_printed_file_has_sections_help_and_defaults),
 		cmocka_unit_test(help_lists_every_option_once_by_section),
 		cmocka_unit_test(the_reference_is_a_table_for_each_section),
+		cmocka_unit_test(options_in_force_are_a_json_object),
 		cmocka_unit_test(the_manual_escapes_what_roff_would_read),
 	};
 
