@@ -158,8 +158,8 @@ void lookup(benchmark::State &state)
 		if (matched != chain_chunks)
 			fail("a chain that is there was not matched");
 	}
-	state.counters["us/lookup"] = benchmark::Counter(
-		static_cast<double>(state.iterations()) / 1e6, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+	state.counters["us/lookup"] = benchmark::Counter(static_cast<double>(state.iterations()) / 1e6,
+		benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 	state.counters["ns/chunk"] = benchmark::Counter(static_cast<double>(state.iterations()) * chain_chunks / 1e9,
 		benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 	add_memory(state, w);

@@ -29,10 +29,15 @@ static bool read_number(const char *path, const char *key, uint64_t *value)
 
 static void lower(struct l1_limit *limit, uint64_t bytes, const char *name)
 {
+	size_t length = strlen(name);
+
 	if (bytes >= limit->bytes)
 		return;
+	if (length >= sizeof(limit->name))
+		length = sizeof(limit->name) - 1;
 	limit->bytes = bytes;
-	snprintf(limit->name, sizeof(limit->name), "%s", name);
+	memcpy(limit->name, name, length);
+	limit->name[length] = '\0';
 }
 
 /* A group's limit less what it uses; without the file there is none ("max" is no number either). */
