@@ -1,0 +1,50 @@
+/*
+ * http.h - the operator's pages over HTTP, on the control thread: GET /healthz, /readyz, /status, /metrics; POST /clear.
+ *
+ * Nothing here blocks: a page that needs the management core's word is suspended until it comes, and answered with 503 when it does
+ * not within HTTP_WAIT_NS. Pages only tell; what changes something needs a bearer token and is logged with its caller
+ * (pitfalls F04).
+ */
+#ifndef KVRAIL_MGMT_HTTP_H
+#define KVRAIL_MGMT_HTTP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "mgmt/control.h"
+#include "mgmt/status_page.h"
+
+KVR_BEGIN_C
+
+#define HTTP_WAIT_NS (2 * KVR_SECOND)
+#define HTTP_CONNECTIONS_MAX 64
+
+struct http_options {
+	const char *address; /* "127.0.0.1:9464", "[::1]:9464"; port 0: any */
+	const char *token;   /* of POST /clear, the caller's; NULL or "": it is always refused */
+	struct control *control;
+	const struct status_sources *sources; /* the caller's, unchanged until http_destroy */
+	/* Why the server does not serve now; NULL: it does. The text lives until the next call. */
+	const char *(*not_ready)(void *context, uint64_t now_ns);
+	void *context;
+};
+
+struct http;
+
+/* 0, -EINVAL (no such address), -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -ENOMEM, -EOPNOTSUPP (built without libmicrohttpd); logged. */
+KVR_MUST_CHECK int http_create(const struct http_options *options, struct http **http);
+/* When the management core is not stepped any more, or has answered everything. NULL is harmless. */
+void http_destroy(struct http **http);
+uint16_t http_port(const struct http *http);
+
+/* A part of the control thread's loop (poll/loop.h). */
+bool http_step(struct http *http, uint64_t now_ns);
+uint64_t http_next_ns(const struct http *http);
+void http_slept(struct http *http);
+int http_fd(const struct http *http);
+
+KVR_END_C
+
+#endif

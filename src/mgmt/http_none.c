@@ -1,0 +1,52 @@
+/* http_none.c - where libmicrohttpd is missing: no pages. */
+#ifndef KVRAIL_HAVE_MICROHTTPD
+
+#include <errno.h>
+
+#include "base/log.h"
+#include "mgmt/http.h"
+
+int http_create(const struct http_options *options, struct http **http)
+{
+	*http = NULL;
+	log_error("http %s: this kvraild was built without libmicrohttpd and has no pages: give --http off",
+		options->address);
+	return -EOPNOTSUPP;
+}
+
+void http_destroy(struct http **http)
+{
+	*http = NULL;
+}
+
+uint16_t http_port(const struct http *http)
+{
+	(void)http;
+	return 0;
+}
+
+bool http_step(struct http *http, uint64_t now_ns)
+{
+	(void)http;
+	(void)now_ns;
+	return false;
+}
+
+uint64_t http_next_ns(const struct http *http)
+{
+	(void)http;
+	return UINT64_MAX;
+}
+
+void http_slept(struct http *http)
+{
+	(void)http;
+}
+
+int http_fd(const struct http *http)
+{
+	(void)http;
+	return -1;
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* status_json.c - /status: everything that an operator asks first, as one JSON object. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "mgmt/status_page.h"
+
+/* A comma before everything that is not the first of its object or array. */
+static void comma(struct text *out)
+{
+	char last = out->length > 0 ? out->bytes[out->length - 1] : '{';
+
+	if (last != '{' && last != '[' && last != ':')
+		text_append(out, ",");
+}
+
+static void key(struct text *out, const char *name)
+{
+	comma(out);
+	text_append_json_string(out, name);
+	text_append(out, ":");
+}
+
+/* name NULL: an element of an array. */
+static void open_object(struct text *out, const char *name)
+{
+	if (name)
+		key(out, name);
+	else
+		comma(out);
+	text_append(out, "{");
+}
+
+static void open_array(struct text *out, const char *name)
+{
+	key(out, name);
+	text_append(out, "[");
+}
+
+static void number(struct text *out, const char *name, uint64_t value)
+{
+	key(out, name);
+	text_append(out, "%" PRIu64, value);
+}
+
+static void string(struct text *out, const char *name, const char *value)
+{
+	key(out, name);
+	text_append_json_string(out, value);
+}
+
+static void boolean(struct text *out, const char *name, bool value)
+{
+	key(out, name);
+	text_append(out, value ? "true" : "false");
+}
+
+static void seconds(struct text *out, const char *name, uint64_t ns)
+{
+	key(out, name);
+	text_append(out, "%" PRIu64 ".%03" PRIu64, ns / KVR_SECOND, ns % KVR_SECOND / KVR_MS);
+}
+
+static const char *tenant_name(const struct status_sources *sources, uint32_t tenant)
+{
+	return tenant < sources->tenant_count ? sources->tenants[tenant].name : "?";
+}
+
+static void l1_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	const struct l1_stats *l1 = &snapshot->l1;
+
+	open_object(out, "l1");
+	number(out, "total_bytes", l1->total_bytes);
+	number(out, "used_bytes", l1->used_bytes);
+	number(out, "free_bytes", l1->free_page_bytes + l1->free_slot_bytes);
+	number(out, "rounding_bytes", l1->rounding_bytes);
+	number(out, "free_page_bytes", l1->free_page_bytes);
+	number(out, "free_slot_bytes", l1->free_slot_bytes);
+	number(out, "metadata_bytes", l1->metadata_bytes);
+	number(out, "objects", l1->objects);
+	number(out, "classes", l1->classes);
+	number(out, "runs", l1->runs);
+	string(out, "pages", sources->l1_pages);
+	boolean(out, "locked", sources->l1_locked);
+	text_append(out, "}");
+}
+
+static void cache_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	const struct cache_stats *cache = &snapshot->cache;
+
+	open_object(out, "cache");
+	number(out, "chunk_tokens", sources->chunk_tokens);
+	number(out, "chunks", cache->chunks);
+	number(out, "objects", cache->objects);
+	number(out, "staged", cache->staged);
+	number(out, "resident_bytes", cache->resident_bytes);
+	number(out, "staged_bytes", cache->staged_bytes);
+	number(out, "locks", cache->locks);
+	number(out, "pins", cache->pins);
+	number(out, "held_chunks", cache->held_chunks);
+	number(out, "spaces", cache->spaces);
+	number(out, "table_bytes", cache->table_bytes);
+	number(out, "evicted_chunks", kvr_load_relaxed(&sources->cache->evicted_chunks));
+	number(out, "evicted_bytes", kvr_load_relaxed(&sources->cache->evicted_bytes));
+	number(out, "no_room", kvr_load_relaxed(&sources->cache->no_room));
+	text_append(out, "}");
+}
+
+static void work_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	const struct management_counters *counters = sources->management;
+
+	open_object(out, "sessions");
+	number(out, "open", snapshot->sessions);
+	number(out, "max", snapshot->sessions_max);
+	number(out, "locks", snapshot->locks);
+	number(out, "locks_expired", kvr_load_relaxed(&counters->locks_expired_total));
+	number(out, "lock_mismatches", kvr_load_relaxed(&counters->lock_mismatches_total));
+	number(out, "opened", kvr_load_relaxed(&counters->sessions_opened_total));
+	number(out, "ended", kvr_load_relaxed(&counters->sessions_ended_total));
+	number(out, "expired", kvr_load_relaxed(&counters->sessions_expired_total));
+	number(out, "lost", kvr_load_relaxed(&counters->sessions_lost_total));
+	text_append(out, "}");
+	open_object(out, "requests");
+	number(out, "parked", snapshot->parked);
+	number(out, "transfers", snapshot->transfers);
+	number(out, "connections", snapshot->connections);
+	number(out, "registrations", snapshot->registrations);
+	text_append(out, "}");
+	open_object(out, "counters");
+#define ROW(name, help) number(out, #name, kvr_load_relaxed(&counters->name));
+	MANAGEMENT_COUNTERS(ROW)
+#undef ROW
+	text_append(out, "}");
+	open_object(out, "control");
+#define ROW(name, help) number(out, #name, kvr_load_relaxed(&sources->control_counters->name));
+	CONTROL_COUNTERS(ROW)
+#undef ROW
+	text_append(out, "}");
+}
+
+/* pitfalls O09: what a token takes as registered, and how many fit. */
+static void models_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	number(out, "model_count", snapshot->models);
+	open_array(out, "models");
+	for (uint32_t i = 0; i < snapshot->model_count; i++) {
+		const struct status_model *model = &snapshot->model[i];
+
+		open_object(out, NULL);
+		string(out, "name", model->name);
+		string(out, "dtype", model->dtype);
+		string(out, "tenant", tenant_name(sources, model->tenant));
+		number(out, "world_size", model->world_size);
+		number(out, "readers", model->readers);
+		number(out, "registrations", model->registrations);
+		number(out, "token_bytes", model->token_bytes);
+		number(out, "token_bytes_all_ranks", model->token_bytes * model->world_size);
+		number(out, "chunks", model->chunks);
+		number(out, "tokens", model->chunks * sources->chunk_tokens);
+		number(out, "tokens_max", status_model_tokens(model, snapshot->l1.total_bytes));
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
+static void client_json(const struct control_client_status *client, uint64_t now_ns, struct text *out)
+{
+	open_object(out, NULL);
+	string(out, "name", client->name);
+	string(out, "peer", client->peer);
+	string(out, "tenant", client->tenant);
+	string(out, "state", client->state);
+	number(out, "worker", client->worker);
+	seconds(out, "connected_seconds", now_ns > client->connected_ns ? now_ns - client->connected_ns : 0);
+	seconds(out, "silent_seconds", now_ns > client->last_seen_ns ? now_ns - client->last_seen_ns : 0);
+	number(out, "requests", client->requests);
+	number(out, "bytes_in", client->bytes_in);
+	number(out, "bytes_out", client->bytes_out);
+	number(out, "regions", client->regions);
+	number(out, "region_bytes", client->region_bytes);
+	number(out, "registrations", client->registrations);
+	text_append(out, "}");
+}
+
+static void clients_json(const struct status_sources *sources, uint64_t now_ns, struct text *out)
+{
+	struct control_client_status *clients = calloc(STATUS_CLIENTS_MAX, sizeof(*clients));
+	uint32_t count = 0;
+
+	if (!clients)
+		out->failed = true;
+	else if (sources->control)
+		count = control_list_clients(sources->control, clients, STATUS_CLIENTS_MAX);
+	number(out, "client_count", count);
+	number(out, "clients_max", sources->connections_max);
+	open_array(out, "clients");
+	for (uint32_t i = 0; i < count && i < STATUS_CLIENTS_MAX; i++)
+		client_json(&clients[i], now_ns, out);
+	text_append(out, "]");
+	free(clients);
+}
+
+static void workers_json(const struct status_sources *sources, struct text *out)
+{
+	open_array(out, "workers");
+	for (uint32_t i = 0; i < sources->worker_count; i++) {
+		const struct worker_counters *counters = sources->workers[i].counters;
+
+		open_object(out, NULL);
+		number(out, "index", i);
+		string(out, "device", sources->workers[i].device);
+#define ROW(name, help) number(out, #name, kvr_load_relaxed(&counters->name));
+		WORKER_COUNTERS(ROW)
+#undef ROW
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
+static void loops_json(const struct status_sources *sources, uint64_t now_ns, struct text *out)
+{
+	open_array(out, "loops");
+	for (uint32_t i = 0; i < sources->loop_count; i++) {
+		const struct loop *loop = sources->loops[i];
+		const struct loop_counters *counters = loop_counters(loop);
+		uint64_t turn_ns = kvr_load_relaxed(&counters->turn_ns);
+
+		open_object(out, NULL);
+		string(out, "name", loop_name(loop));
+		key(out, "core");
+		text_append(out, "%d", loop_core(loop));
+		boolean(out, "sleeping", loop_sleeping(loop));
+		number(out, "busy_turns", kvr_load_relaxed(&counters->busy_turns));
+		number(out, "idle_turns", kvr_load_relaxed(&counters->idle_turns));
+		number(out, "yields", kvr_load_relaxed(&counters->yields));
+		number(out, "sleeps", kvr_load_relaxed(&counters->sleeps));
+		seconds(out, "busy_seconds", kvr_load_relaxed(&counters->busy_ns));
+		seconds(out, "sleep_seconds", kvr_load_relaxed(&counters->sleep_ns));
+		seconds(out, "last_turn_seconds", turn_ns && now_ns > turn_ns ? now_ns - turn_ns : 0);
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
+void status_page_json(const struct status_sources *sources, const struct status_snapshot *snapshot,
+	const char *not_ready, uint64_t now_ns, struct text *out)
+{
+	text_append(out, "{");
+	string(out, "version", sources->version);
+	key(out, "boot_id");
+	text_append(out, "\"%016" PRIx64 "\"", sources->boot_id);
+	seconds(out, "uptime_seconds", now_ns - sources->started_ns);
+	boolean(out, "ready", not_ready == NULL);
+	string(out, "not_ready", not_ready ? not_ready : "");
+	boolean(out, "draining", snapshot->draining);
+	l1_json(sources, snapshot, out);
+	cache_json(sources, snapshot, out);
+	work_json(sources, snapshot, out);
+	models_json(sources, snapshot, out);
+	clients_json(sources, now_ns, out);
+	workers_json(sources, out);
+	loops_json(sources, now_ns, out);
+	key(out, "options");
+	text_append(out, "%s}\n", sources->options_json);
+}

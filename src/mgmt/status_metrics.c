@@ -1,0 +1,255 @@
+/* status_metrics.c - /metrics: every series exists from the first scrape on, at 0 where nothing happened (pitfalls O03). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "mgmt/status_page.h"
+
+static void header(struct text *out, const char *name, const char *kind, const char *help)
+{
+	text_append(out, "# HELP kvrail_%s %s\n# TYPE kvrail_%s %s\n", name, help, name, kind);
+}
+
+static void single(struct text *out, const char *name, const char *kind, const char *help, uint64_t value)
+{
+	header(out, name, kind, help);
+	text_append(out, "kvrail_%s %" PRIu64 "\n", name, value);
+}
+
+static void seconds(struct text *out, uint64_t ns)
+{
+	text_append(out, " %" PRIu64 ".%09" PRIu64 "\n", ns / KVR_SECOND, ns % KVR_SECOND);
+}
+
+/* A label's value: backslash, quote and line end are escaped, as the text format asks. */
+static void label(struct text *out, const char *name, const char *value)
+{
+	text_append(out, "%s=\"", name);
+	for (; *value; value++) {
+		if (*value == '\n')
+			text_append(out, "\\n");
+		else
+			text_append(out, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
+	}
+	text_append(out, "\"");
+}
+
+/* The counters of a struct as their list macro tells them. */
+struct counter {
+	const char *name;
+	const char *help;
+	size_t offset;
+};
+
+static uint64_t counter_value(const void *counters, const struct counter *counter)
+{
+	return kvr_load_relaxed((const uint64_t *)(const void *)((const char *)counters + counter->offset));
+}
+
+static void worker_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct counter counters[] = {
+#define ROW(name, help) { #name, help, offsetof(struct worker_counters, name) },
+		WORKER_COUNTERS(ROW)
+#undef ROW
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(counters); i++) {
+		text_append(out, "# HELP kvrail_worker_%s %s\n# TYPE kvrail_worker_%s counter\n", counters[i].name,
+			counters[i].help, counters[i].name);
+		for (uint32_t worker = 0; worker < sources->worker_count; worker++)
+			text_append(out, "kvrail_worker_%s{worker=\"%" PRIu32 "\"} %" PRIu64 "\n", counters[i].name,
+				worker, counter_value(sources->workers[worker].counters, &counters[i]));
+	}
+}
+
+static void management_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct counter counters[] = {
+#define ROW(name, help) { #name, help, offsetof(struct management_counters, name) },
+		MANAGEMENT_COUNTERS(ROW)
+#undef ROW
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(counters); i++)
+		single(out, counters[i].name, "counter", counters[i].help,
+			counter_value(sources->management, &counters[i]));
+}
+
+static void control_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct counter counters[] = {
+#define ROW(name, help) { "control_" #name, help, offsetof(struct control_counters, name) },
+		CONTROL_COUNTERS(ROW)
+#undef ROW
+	};
+	const char *twice = "control_control_";
+
+	for (size_t i = 0; i < KVR_COUNT_OF(counters); i++) {
+		const char *name = counters[i].name;
+
+		if (strncmp(name, twice, strlen(twice)) == 0)
+			name += strlen("control_");
+		single(out, name, "counter", counters[i].help, counter_value(sources->control_counters, &counters[i]));
+	}
+}
+
+static void cache_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct counter counters[] = {
+#define ROW(field, help) { "cache_" #field "_total", help, offsetof(struct cache_counters, field) }
+		ROW(published, "objects made visible"),
+		ROW(present, "objects that another writer had made visible first"),
+		ROW(aborted, "objects given up before they were visible"),
+		ROW(evicted_chunks, "chunks evicted"),
+		ROW(evicted_bytes, "bytes evicted"),
+		ROW(evicted_on_demand, "chunks evicted because a STORE needed room"),
+		ROW(evicted_for_class, "chunks evicted to make room for objects of another size"),
+		ROW(no_room, "objects that found no room"),
+		ROW(collisions, "probes that met another key with the same tag"),
+		ROW(cleared_chunks, "chunks dropped by CLEAR"),
+		ROW(grown, "growths of the chunk table"),
+#undef ROW
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(counters); i++)
+		single(out, counters[i].name, "counter", counters[i].help, counter_value(sources->cache, &counters[i]));
+}
+
+static void loop_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct {
+		struct counter counter;
+		bool is_time;
+	} rows[] = {
+#define ROW(name, help, field, is_time) { { name, help, offsetof(struct loop_counters, field) }, is_time }
+		ROW("loop_busy_turns_total", "turns that found work", busy_turns, false),
+		ROW("loop_idle_turns_total", "turns that found none", idle_turns, false),
+		ROW("loop_yields_total", "turns after which the thread gave its core away", yields, false),
+		ROW("loop_sleeps_total", "times the thread slept", sleeps, false),
+		ROW("loop_busy_seconds_total", "time in turns that found work", busy_ns, true),
+		ROW("loop_sleep_seconds_total", "time asleep", sleep_ns, true),
+#undef ROW
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++) {
+		header(out, rows[i].counter.name, "counter", rows[i].counter.help);
+		for (uint32_t k = 0; k < sources->loop_count; k++) {
+			uint64_t value = counter_value(loop_counters(sources->loops[k]), &rows[i].counter);
+
+			text_append(out, "kvrail_%s{", rows[i].counter.name);
+			label(out, "loop", loop_name(sources->loops[k]));
+			text_append(out, "}");
+			if (rows[i].is_time)
+				seconds(out, value);
+			else
+				text_append(out, " %" PRIu64 "\n", value);
+		}
+	}
+	header(out, "loop_core", "gauge", "core that the thread is pinned to, -1: none");
+	for (uint32_t k = 0; k < sources->loop_count; k++) {
+		text_append(out, "kvrail_loop_core{");
+		label(out, "loop", loop_name(sources->loops[k]));
+		text_append(out, "} %d\n", loop_core(sources->loops[k]));
+	}
+}
+
+static void snapshot_metrics(const struct status_snapshot *snapshot, struct text *out)
+{
+	const struct {
+		const char *name;
+		uint64_t value;
+		const char *help;
+	} rows[] = {
+		{ "l1_total_bytes", snapshot->l1.total_bytes, "memory for chunks" },
+		{ "l1_used_bytes", snapshot->l1.used_bytes, "bytes of objects in L1" },
+		{ "l1_free_bytes", snapshot->l1.free_page_bytes + snapshot->l1.free_slot_bytes,
+			"memory of L1 that no object uses" },
+		{ "l1_rounding_bytes", snapshot->l1.rounding_bytes, "memory of L1 lost to rounding" },
+		{ "l1_metadata_bytes", snapshot->l1.metadata_bytes, "memory that the tables of L1 take beside it" },
+		{ "l1_objects", snapshot->l1.objects, "objects in L1" },
+		{ "l1_classes", snapshot->l1.classes, "object sizes in use" },
+		{ "l1_runs", snapshot->l1.runs, "runs that L1 is carved into" },
+		{ "cache_chunks", snapshot->cache.chunks, "chunks in the table" },
+		{ "cache_objects", snapshot->cache.objects, "objects that can be read" },
+		{ "cache_staged_objects", snapshot->cache.staged, "objects that are being written" },
+		{ "cache_resident_bytes", snapshot->cache.resident_bytes, "bytes of objects that can be read" },
+		{ "cache_staged_bytes", snapshot->cache.staged_bytes, "bytes of objects that are being written" },
+		{ "cache_locks", snapshot->cache.locks, "read locks held" },
+		{ "cache_pins", snapshot->cache.pins, "transfers in flight on chunks" },
+		{ "cache_held_chunks", snapshot->cache.held_chunks, "chunks that can't be evicted now" },
+		{ "cache_spaces", snapshot->cache.spaces, "key spaces in use" },
+		{ "cache_table_bytes", snapshot->cache.table_bytes, "memory of the chunk table" },
+		{ "connections", snapshot->connections, "queue pairs served" },
+		{ "registrations", snapshot->registrations, "registrations that stand" },
+		{ "models", snapshot->models, "model identities known" },
+		{ "sessions", snapshot->sessions, "sessions open" },
+		{ "sessions_max", snapshot->sessions_max, "sessions that can be open" },
+		{ "parked_requests", snapshot->parked, "requests under way that move nothing now" },
+		{ "transfers", snapshot->transfers, "RETRIEVE and STORE transfers under way" },
+		{ "draining", snapshot->draining, "1 while the server is leaving" },
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++)
+		single(out, rows[i].name, "gauge", rows[i].help, rows[i].value);
+}
+
+/* One series a model, per value; these come and go with the models. */
+static void model_metrics(
+	const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	static const char *const names[][2] = {
+		{ "model_token_bytes", "bytes that a token takes, of one rank" },
+		{ "model_chunks", "chunks in L1" },
+		{ "model_tokens_max", "tokens that fit in L1 when it holds nothing else" },
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(names); i++) {
+		header(out, names[i][0], "gauge", names[i][1]);
+		for (uint32_t k = 0; k < snapshot->model_count; k++) {
+			const struct status_model *model = &snapshot->model[k];
+			uint64_t values[] = { model->token_bytes, model->chunks,
+				status_model_tokens(model, snapshot->l1.total_bytes) };
+
+			text_append(out, "kvrail_%s{", names[i][0]);
+			label(out, "model", model->name);
+			text_append(out, ",");
+			label(out, "dtype", model->dtype);
+			text_append(out, ",");
+			label(out, "tenant",
+				model->tenant < sources->tenant_count ? sources->tenants[model->tenant].name : "?");
+			text_append(out, ",world_size=\"%" PRIu32 "\"} %" PRIu64 "\n", model->world_size, values[i]);
+		}
+	}
+}
+
+uint64_t status_model_tokens(const struct status_model *model, uint64_t l1_bytes)
+{
+	uint64_t token_bytes = model->token_bytes * (model->world_size ? model->world_size : 1);
+
+	return token_bytes ? l1_bytes / token_bytes : 0;
+}
+
+void status_page_metrics(const struct status_sources *sources, const struct status_snapshot *snapshot,
+	const char *not_ready, uint64_t now_ns, struct text *out)
+{
+	header(out, "build_info", "gauge", "1; the version is a label");
+	text_append(out, "kvrail_build_info{");
+	label(out, "version", sources->version);
+	text_append(out, "} 1\n");
+	header(out, "uptime_seconds", "gauge", "time since the start");
+	text_append(out, "kvrail_uptime_seconds");
+	seconds(out, now_ns - sources->started_ns);
+	single(out, "ready", "gauge", "1 while requests are served", not_ready == NULL);
+	single(out, "clients", "gauge", "control sockets open",
+		sources->control ? control_client_count(sources->control) : 0);
+	single(out, "clients_max", "gauge", "control sockets that can be open", sources->connections_max);
+	snapshot_metrics(snapshot, out);
+	model_metrics(sources, snapshot, out);
+	management_metrics(sources, out);
+	cache_metrics(sources, out);
+	control_metrics(sources, out);
+	worker_metrics(sources, out);
+	loop_metrics(sources, out);
+}

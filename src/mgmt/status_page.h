@@ -1,0 +1,63 @@
+/*
+ * status_page.h - what the operator's pages say: JSON for /status, Prometheus text for /metrics. From counters, which may be read at
+ * any time, and a snapshot that the management core has filled.
+ *
+ * Control thread. Nothing is kept; everything that is pointed to outlives the calls. Out of memory: out->failed.
+ */
+#ifndef KVRAIL_MGMT_STATUS_PAGE_H
+#define KVRAIL_MGMT_STATUS_PAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "base/text.h"
+#include "mgmt/control.h"
+#include "mgmt/control_mail.h"
+#include "mgmt/server.h"
+#include "poll/loop.h"
+#include "tier/cache.h"
+
+KVR_BEGIN_C
+
+#define STATUS_LOOPS_MAX (SERVER_WORKERS_MAX + 2)
+/* Clients that one page lists; it says how many there are. */
+#define STATUS_CLIENTS_MAX 1024
+
+/* Where the numbers come from; filled once by the program. */
+struct status_sources {
+	const char *version; /* "0.1.0" */
+	uint64_t boot_id;
+	uint64_t started_ns;           /* clock_now_ns at start */
+	const struct control *control; /* NULL: no clients (tests) */
+	const struct control_counters *control_counters;
+	const struct management_counters *management;
+	const struct cache_counters *cache;
+	uint32_t worker_count;
+	struct status_worker {
+		const struct worker_counters *counters;
+		const char *device;
+	} workers[SERVER_WORKERS_MAX];
+	uint32_t loop_count;
+	const struct loop *loops[STATUS_LOOPS_MAX];
+	const struct control_tenant *tenants;
+	uint32_t tenant_count;
+	uint32_t connections_max;
+	uint32_t chunk_tokens;
+	const char *l1_pages;     /* "4 KiB pages" */
+	bool l1_locked;           /* pinned */
+	const char *options_json; /* the options in force, a JSON object */
+};
+
+/* not_ready: why the server does not serve; NULL: it does. */
+void status_page_json(const struct status_sources *sources, const struct status_snapshot *snapshot,
+	const char *not_ready, uint64_t now_ns, struct text *out);
+void status_page_metrics(const struct status_sources *sources, const struct status_snapshot *snapshot,
+	const char *not_ready, uint64_t now_ns, struct text *out);
+
+/* Tokens of a model whose chunks L1 can hold when it holds nothing else; 0 when nothing is known of its size (pitfalls O09). */
+uint64_t status_model_tokens(const struct status_model *model, uint64_t l1_bytes);
+
+KVR_END_C
+
+#endif
