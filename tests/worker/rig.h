@@ -26,7 +26,8 @@ KVR_BEGIN_C
 #define RIG_PLANES 2
 #define RIG_PLACES 8 /* for messages of INDIRECT, in front of the blocks in a client's memory */
 #define RIG_MESSAGE_MAX 65536
-#define RIG_CHUNKS 512 /* objects in L1 */
+#define RIG_POISON 0x5c /* of a client's memory */
+#define RIG_CHUNKS 512  /* objects in L1 */
 
 struct rig;
 
@@ -151,6 +152,11 @@ void rig_reply(struct rig *rig, struct request *request, uint16_t status);
 void rig_abort(struct rig *rig, struct request *request);
 struct request *rig_take_request(struct rig *rig); /* the oldest of the inbox; steps until there is one */
 struct request *rig_take_done(struct rig *rig);
+
+/* One turn of a part of the rig, for rig_step. */
+void rig_client_step(struct rig_client *client);
+void rig_management_step(struct rig *rig);
+void rig_tell(struct rig *rig, enum to_worker kind, void *object, uint64_t word);
 
 uint8_t *rig_object(const struct rig *rig, uint32_t chunk);
 uint8_t *rig_block(const struct rig_client *client, uint32_t plane, uint32_t block);

@@ -1,4 +1,4 @@
-/* RETRIEVE and STORE through the worker: every byte, the send queue's limits, fairness, abort. */
+/* RETRIEVE and STORE through the worker: every byte, the send queue's limits, fairness. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -435,122 +435,6 @@ static void a_ping_is_answered_while_a_big_transfer_runs(void **state)
 	rig_stop(rig);
 }
 
-/* ---- abort ------------------------------------------------------------------------------------------------------ */
-
-static struct request *begin_big(struct rig *rig, struct rig_client *client, uint16_t type)
-{
-	static uint32_t blocks[RIG_BLOCKS];
-	uint8_t *bytes = malloc(RIG_MESSAGE_MAX);
-	struct request *request;
-
-	shuffle(&rig->random, blocks);
-	rig->auto_answer = false;
-	rig_send_indirect(client, bytes, rig_scattered(bytes, RIG_MESSAGE_MAX, type, 1, 0, 300, blocks), 1, 0);
-	request = rig_take_request(rig);
-	rig_begin_transfer(rig, request);
-	free(bytes);
-	return request;
-}
-
-/* pitfalls C05: after the abort is acknowledged nothing of it touches memory, and the connection lives. */
-static void an_aborted_transfer_stops_and_touches_nothing_afterwards(void **state)
-{
-	(void)state;
-	for (uint64_t seed = 1; seed <= 40; seed++) {
-		struct rig_options options;
-		struct rig *rig;
-		struct rig_client *client;
-		struct request *request;
-		uint8_t bytes[64];
-		uint64_t after = random_mix(seed) % 1500;
-
-		rig_options_default(&options);
-		options.seed = seed;
-		options.sim.pieces_max = 8;
-		rig = start(&options);
-		client = rig_join(rig, 0);
-		fill_objects(rig, 0, 300);
-		rig->refuse_per_thousand = seed % 4 == 0 ? 100 : 0;
-		request = begin_big(rig, client, seed % 2 ? WIRE_RETRIEVE : WIRE_STORE);
-		RIG_UNTIL(rig, RIG_COUNT(rig, work_requests_total) >= after);
-		rig_abort(rig, request);
-		if (seed % 5 == 0)
-			rig_abort(rig, request); /* twice is once */
-		assert_ptr_equal(rig_take_done(rig), request);
-		assert_int_equal(slot_of(request)->outstanding, 0);
-		assert_true(request->transfer.outcomes[0] == CHUNK_CANCELED);
-		assert_true(request->transfer.moved_bytes < 300 * rig->object_bytes);
-		/* Both sides' memory may be used for something else now. */
-		memset(rig->l1, 0x11, rig->l1_bytes);
-		memset(rig_block(client, 0, 0), 0x22, (size_t)RIG_PLANES * RIG_BLOCKS * options.block_stride);
-		rig->refuse_per_thousand = 0;
-		rig_send(client, bytes, rig_ping(bytes, 2));
-		rig_reply_of(client, 2);
-		rig_steps(rig, 500);
-		for (uint64_t i = 0; i < rig->l1_bytes; i++)
-			assert_int_equal(rig->l1[i], 0x11);
-		for (uint64_t i = 0; i < (uint64_t)RIG_PLANES * RIG_BLOCKS * options.block_stride; i++)
-			assert_int_equal(rig_block(client, 0, 0)[i], 0x22);
-		rig_reply(rig, request, STATUS_CANCELED);
-		assert_int_equal(rig_reply_of(client, 1)->header.status, STATUS_CANCELED);
-		assert_false(client->lost);
-		rig_stop(rig);
-	}
-}
-
-static void an_abort_before_anything_was_posted_ends_at_once(void **state)
-{
-	struct rig_options options;
-	struct rig *rig;
-	struct rig_client *client;
-	struct request *request;
-	uint64_t posts;
-
-	(void)state;
-	rig_options_default(&options);
-	rig = start(&options);
-	client = rig_join(rig, 0);
-	request = begin_big(rig, client, WIRE_RETRIEVE);
-	posts = rig->posts;
-	rig_abort(rig, request); /* the worker finds TRANSFER and ABORT together */
-	assert_ptr_equal(rig_take_done(rig), request);
-	assert_int_equal(rig->posts, posts);
-	assert_int_equal(request->transfer.outcomes[299], CHUNK_CANCELED);
-	assert_int_equal(request->transfer.moved_bytes, 0);
-	rig_reply(rig, request, STATUS_OK);
-	assert_outcomes(rig_reply_of(client, 1), STATUS_PARTIAL, 300, CHUNK_CANCELED);
-	rig_stop(rig);
-}
-
-static void an_abort_that_comes_too_late_changes_nothing(void **state)
-{
-	struct rig_options options;
-	struct rig *rig;
-	struct rig_client *client;
-	struct request *request;
-	uint8_t bytes[WIRE_INLINE_BYTES];
-
-	(void)state;
-	rig_options_default(&options);
-	rig = start(&options);
-	client = rig_join(rig, 0);
-	rig->auto_answer = false;
-	rig_send(client, bytes, rig_transfer(bytes, WIRE_RETRIEVE, 1, 0, 3, 0));
-	request = rig_take_request(rig);
-	rig_begin_transfer(rig, request);
-	/* Everything is posted, the last completion is under way. */
-	RIG_UNTIL(rig, plan_done(&slot_of(request)->plan) && slot_of(request)->outstanding > 0);
-	rig_abort(rig, request);
-	assert_ptr_equal(rig_take_done(rig), request);
-	assert_int_equal(request->transfer.outcomes[0], CHUNK_DELIVERED);
-	rig_abort(rig, request); /* crosses TRANSFER_DONE */
-	rig_steps(rig, 50);
-	assert_int_equal(rig->done_count, 0);
-	rig_reply(rig, request, STATUS_OK);
-	assert_outcomes(rig_reply_of(client, 1), STATUS_OK, 3, CHUNK_DELIVERED);
-	rig_stop(rig);
-}
-
 /* ---- everything at once ----------------------------------------------------------------------------------------- */
 
 static void random_transfers_of_many_clients_move_every_byte(void **state)
@@ -626,9 +510,6 @@ int main(void)
 		cmocka_unit_test(a_small_transfer_passes_a_big_one),
 		cmocka_unit_test(two_big_transfers_advance_side_by_side),
 		cmocka_unit_test(a_ping_is_answered_while_a_big_transfer_runs),
-		cmocka_unit_test(an_aborted_transfer_stops_and_touches_nothing_afterwards),
-		cmocka_unit_test(an_abort_before_anything_was_posted_ends_at_once),
-		cmocka_unit_test(an_abort_that_comes_too_late_changes_nothing),
 		cmocka_unit_test(random_transfers_of_many_clients_move_every_byte),
 	};
 

@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include "base/fault.h"
 #include "base/log.h"
 #include "worker/rig.h"
 
@@ -487,96 +486,6 @@ static void turns_are_counted_as_busy_or_idle(void **state)
 	assert_int_equal(RIG_COUNT(rig, idle_turns_total), idle + 20);
 }
 
-/* ---- creation --------------------------------------------------------------------------------------------------- */
-
-struct device_alone {
-	struct sim_fabric *fabric;
-	struct verbs_device *device;
-	struct worker_options options;
-};
-
-static void device_open(struct device_alone *alone)
-{
-	struct sim_options options;
-	struct verbs_open open = { 0 };
-
-	sim_options_default(&options);
-	assert_int_equal(sim_fabric_create(1, &options, &alone->fabric), 0);
-	open.fabric = alone->fabric;
-	assert_int_equal(verbs_sim.open(&open, &alone->device), 0);
-	alone->options = (struct worker_options){
-		.device = alone->device,
-		.connections_max = 3,
-		.credits = 4,
-		.large_buffers = 2,
-		.message_bytes_max = WIRE_INLINE_BYTES,
-		.send_depth = 64,
-	};
-}
-
-static void device_close(struct device_alone *alone)
-{
-	struct sim_counters counters;
-
-	sim_fabric_counters(alone->fabric, &counters);
-	verbs_sim.close(alone->device);
-	sim_fabric_destroy(&alone->fabric);
-	assert_int_equal(counters.misuses, 0); /* nothing was left open */
-}
-
-static void wrong_options_are_refused(void **state)
-{
-	struct device_alone alone;
-	struct worker *worker = (struct worker *)&alone;
-	struct worker_options good;
-
-	(void)state;
-	device_open(&alone);
-	good = alone.options;
-#define REFUSED(field, value)                                                      \
-	do {                                                                       \
-		alone.options = good;                                              \
-		alone.options.field = (value);                                     \
-		assert_int_equal(worker_create(&alone.options, &worker), -EINVAL); \
-		assert_null(worker);                                               \
-	} while (0)
-	REFUSED(device, NULL);
-	REFUSED(connections_max, 0);
-	REFUSED(credits, 0);
-	REFUSED(large_buffers, 0);
-	REFUSED(message_bytes_max, WIRE_INLINE_BYTES - 1);
-	REFUSED(message_bytes_max, WIRE_MESSAGE_BYTES_MAX + 1);
-	REFUSED(send_depth, 63);
-	REFUSED(send_depth, alone.device->limits.max_send_wr + 1);
-	REFUSED(connections_max, UINT32_MAX); /* pitfalls I15: more completions than the queue could hold */
-	REFUSED(credits, alone.device->limits.max_recv_wr);
-#undef REFUSED
-	device_close(&alone);
-}
-
-static void a_failure_while_creating_leaves_nothing(void **state)
-{
-	struct device_alone alone;
-	struct worker *worker;
-	uint64_t nth = 0;
-	int error;
-
-	(void)state;
-	device_open(&alone);
-	do {
-		fault_arm(++nth);
-		error = worker_create(&alone.options, &worker);
-		if (error)
-			assert_null(worker);
-	} while (error);
-	assert_null(fault_fired());
-	fault_arm(0);
-	assert_true(nth > 12);
-	worker_destroy(&worker);
-	worker_destroy(&worker);
-	device_close(&alone);
-}
-
 static void the_queue_pair_options_fit_the_device(void **state)
 {
 	struct rig *rig = *state;
@@ -615,8 +524,6 @@ int main(void)
 		TEST(every_client_is_served_when_all_use_all_credits),
 		TEST(arming_looks_once_more),
 		TEST(turns_are_counted_as_busy_or_idle),
-		cmocka_unit_test(wrong_options_are_refused),
-		cmocka_unit_test(a_failure_while_creating_leaves_nothing),
 		TEST(the_queue_pair_options_fit_the_device),
 	};
 #undef TEST
