@@ -1,0 +1,44 @@
+/* endpoint.h - one connection: a scheduler's, or a rank's with its paged KV memory. One thread at a time. */
+#ifndef KVRAIL_APP_BENCH_ENDPOINT_H
+#define KVRAIL_APP_BENCH_ENDPOINT_H
+
+#include <stdint.h>
+
+#include "app/kvrail-bench/fakegpu.h"
+#include "app/kvrail-bench/geometry.h"
+#include "base/compiler.h"
+#include "kvrail.h"
+
+KVR_BEGIN_C
+
+/* What all connections of one run have in common. */
+struct endpoint_options {
+	const char *server; /* "": kvr_open's own choice */
+	const char *model;
+	const char *dtype;
+	const char *run; /* hashed into the identity: other runs' chunks are never met */
+	struct shape shape;
+	uint32_t blocks; /* of a rank's memory */
+	uint64_t seed;
+};
+
+struct endpoint {
+	struct kvr_client *client;
+	uint32_t registration;
+	uint32_t holder, reader; /* which part of a chunk, and which of those who read it */
+	void *memory;
+	struct fakegpu gpu;
+	uint8_t fingerprint[32];
+};
+
+/* All: 0, or a negative errno with words in why[]; the endpoint is to be closed also after a failure. */
+KVR_MUST_CHECK int endpoint_open_rank(
+	struct endpoint *endpoint, const struct endpoint_options *options, uint32_t rank, char *why, size_t why_size);
+/* For a model whose ranks are registered: fingerprint is one of theirs. */
+KVR_MUST_CHECK int endpoint_open_scheduler(struct endpoint *endpoint, const struct endpoint_options *options,
+	const uint8_t fingerprint[32], char *why, size_t why_size);
+void endpoint_close(struct endpoint *endpoint);
+
+KVR_END_C
+
+#endif

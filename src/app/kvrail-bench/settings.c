@@ -1,0 +1,122 @@
+#include "app/kvrail-bench/settings.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/kvrail-bench/geometry.h"
+
+#define REPLAY(field) offsetof(struct replay_settings, field)
+#define LOAD(field) offsetof(struct load_settings, field)
+
+/* clang-format off */
+static const struct option_spec replay_specs[] = {
+	{ "server", OPTION_TEXT, REPLAY(server), SETTINGS_TEXT, NULL, NULL, NULL, "Server",
+	  "its address: unix:PATH or kvrail://HOST[:PORT]; none: $KVRAIL_URL, else the default socket" },
+	{ "trace", OPTION_TEXT, REPLAY(trace), SETTINGS_TEXT, NULL, NULL, NULL, "Trace", "the file" },
+	{ "format", OPTION_CHOICE, REPLAY(format), 0, "auto", "auto|mooncake|azure", NULL, "Trace",
+	  "JSON lines with hash_ids, or CSV of sizes alone; auto: by the first line" },
+	{ "trace-block-tokens", OPTION_U32, REPLAY(trace_block_tokens), 0, "512", "1", "65536", "Trace",
+	  "tokens that one hash id of the trace stands for" },
+	{ "requests", OPTION_U64, REPLAY(requests), 0, "0", NULL, NULL, "Trace", "stop after so many; 0: all" },
+	{ "seconds", OPTION_U32, REPLAY(seconds), 0, "0", NULL, "86400", "Trace", "begin no request after so many; 0: no limit" },
+	{ "speed", OPTION_TEXT, REPLAY(speed), 32, "0", NULL, NULL, "Trace",
+	  "requests begin at their times in the trace, so many times faster: 1, 0.5, 100; 0: as fast as can be" },
+	{ "model", OPTION_TEXT, REPLAY(model), 64, "llama3-8b", NULL, NULL, "Model", "whose KV cache; `kvrail-bench models` lists them" },
+	{ "tp", OPTION_U32, REPLAY(tp), 0, "0", NULL, "64", "Model",
+	  "tensor parallel size: ranks, each with a connection and memory of its own; 0: what the model is usually served with" },
+	{ "block-tokens", OPTION_U32, REPLAY(block_tokens), 0, "16", "1", "65536", "Model", "tokens of one page of the engine" },
+	{ "scale", OPTION_U32, REPLAY(scale), 0, "1", "1", "1000000", "Model",
+	  "divides the bytes per token, so that a small machine can replay a big trace; a page keeps 64 bytes of each plane" },
+	{ "clients", OPTION_U32, REPLAY(clients), 0, "1", "1", "64", "Load", "engines, each a thread with connections of its own" },
+	{ "depth", OPTION_U32, REPLAY(depth), 0, "1", "1", "64", "Load", "requests that one client has in flight" },
+	{ "pool", OPTION_SIZE, REPLAY(pool_bytes), 0, "0", NULL, NULL, "Load",
+	  "paged KV memory of one rank; 0: ten times the last-level cache, less where memory is short" },
+	{ "seed", OPTION_U64, REPLAY(seed), 0, "1", NULL, NULL, "Load", "of the scattered block ids" },
+	{ "verify", OPTION_BOOL, REPLAY(verify), 0, "no", NULL, NULL, "Checks", "check every byte that is retrieved, and those beside it" },
+	{ "reference", OPTION_BOOL, REPLAY(reference), 0, "no", NULL, NULL, "Checks",
+	  "simulate a plain LRU beside it and compare hit rates; with 1 client, depth 1 and 1 rank they must be equal" },
+	{ "capacity", OPTION_U64, REPLAY(capacity), 0, "0", NULL, "1073741824", "Checks",
+	  "chunks that the server's L1 holds, for the reference; 0: found out by filling it first" },
+	{ "ceiling", OPTION_BOOL, REPLAY(ceiling), 0, "yes", NULL, NULL, "Checks", "measure memcpy of the same pages in between" },
+	{ "keep", OPTION_BOOL, REPLAY(keep), 0, "no", NULL, NULL, "Output", "leave in the server what was stored" },
+	{ "json", OPTION_TEXT, REPLAY(json), SETTINGS_TEXT, NULL, NULL, NULL, "Output", "write the results there as JSON; -: to standard output, and nothing else" },
+};
+
+static const struct option_spec load_specs[] = {
+	{ "server", OPTION_TEXT, LOAD(server), SETTINGS_TEXT, NULL, NULL, NULL, "Server",
+	  "its address: unix:PATH or kvrail://HOST[:PORT]; none: $KVRAIL_URL, else the default socket" },
+	{ "op", OPTION_CHOICE, LOAD(op), 0, "retrieve", "ping|lookup|store|retrieve|mixed", NULL, "Load", "what is done over and over" },
+	{ "size", OPTION_SIZE, LOAD(block_bytes), 0, "32KiB", "64B", "16MiB", "Load", "bytes of a page in one plane, a multiple of 64" },
+	{ "planes", OPTION_U32, LOAD(planes), 0, "4", "1", "256", "Load", "planes, as K and V of each layer are" },
+	{ "chunks", OPTION_U32, LOAD(chunks), 0, "0", NULL, "4096", "Load",
+	  "chunks of a request; 0: 512 for lookup, else what makes about 8 MiB, 1 to 64" },
+	{ "set", OPTION_SIZE, LOAD(set_bytes), 0, "0", NULL, NULL, "Load",
+	  "bytes of distinct chunks in all; 0: ten times the last-level cache, less where memory is short. It must fit into L1" },
+	{ "clients", OPTION_U32, LOAD(clients), 0, "1", "1", "64", "Load", "threads, each with a connection and memory of its own" },
+	{ "depth", OPTION_U32, LOAD(depth), 0, "1", "1", "64", "Load", "requests that one client has in flight" },
+	{ "seconds", OPTION_U32, LOAD(seconds), 0, "5", "1", "86400", "Load", "how long, in all rounds" },
+	{ "rounds", OPTION_U32, LOAD(rounds), 0, "9", "1", "1000", "Load", "memcpy is measured between rounds; medians are reported" },
+	{ "read-percent", OPTION_U32, LOAD(read_percent), 0, "80", NULL, "100", "Load", "mixed: retrieves of a hundred requests" },
+	{ "seed", OPTION_U64, LOAD(seed), 0, "1", NULL, NULL, "Load", "of block ids and of the order of requests" },
+	{ "verify", OPTION_BOOL, LOAD(verify), 0, "yes", NULL, NULL, "Checks", "at the end retrieve all once more and check every byte" },
+	{ "json", OPTION_TEXT, LOAD(json), SETTINGS_TEXT, NULL, NULL, NULL, "Output", "write the results there as JSON; -: to standard output, and nothing else" },
+};
+/* clang-format on */
+
+const struct option_table replay_options = {
+	"kvrail-bench replay",
+	"replays a trace of requests against a server, each as LOOKUP, RETRIEVE of the hit, STORE of the rest, END_SESSION",
+	"--server URL --trace FILE [options]",
+	replay_specs,
+	KVR_COUNT_OF(replay_specs),
+};
+
+const struct option_table load_options = {
+	"kvrail-bench load",
+	"does one thing over and over, as fast as the server answers",
+	"--server URL --op OP [options]",
+	load_specs,
+	KVR_COUNT_OF(load_specs),
+};
+
+static int refuse(struct option_error *error, const char *text)
+{
+	snprintf(error->text, sizeof(error->text), "%s", text);
+	return -EINVAL;
+}
+
+int replay_settings_check(struct replay_settings *settings, struct option_error *error)
+{
+	const char *nearest;
+	char *end;
+
+	if (!settings->trace[0])
+		return refuse(error, "--trace FILE is missing");
+	settings->speed_factor = strtod(settings->speed, &end);
+	if (end == settings->speed || *end || !isfinite(settings->speed_factor) || settings->speed_factor < 0 ||
+		settings->speed_factor > 1e9)
+		return refuse(
+			error, "--speed is a factor: 0 as fast as can be, 1 as in the trace, 100 so many times faster");
+	if (!geometry_find(settings->model)) {
+		nearest = geometry_nearest(settings->model);
+		snprintf(error->text, sizeof(error->text),
+			"--model %s is not known; %s%s%s`kvrail-bench models` lists all", settings->model,
+			nearest ? "did you mean " : "", nearest ? nearest : "", nearest ? "? " : "");
+		return -EINVAL;
+	}
+	if (settings->capacity && !settings->reference)
+		return refuse(error, "--capacity is for --reference");
+	return 0;
+}
+
+int load_settings_check(struct load_settings *settings, struct option_error *error)
+{
+	if (settings->block_bytes % GEOMETRY_BLOCK_BYTES_MIN != 0)
+		return refuse(error, "--size is a multiple of 64 bytes");
+	if (settings->rounds > settings->seconds * 20)
+		return refuse(error, "--rounds: at most 20 for each second of --seconds");
+	return 0;
+}

@@ -1,0 +1,74 @@
+/* settings.h - the options of each command, read once. */
+#ifndef KVRAIL_APP_BENCH_SETTINGS_H
+#define KVRAIL_APP_BENCH_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "app/kvrail-bench/trace.h"
+#include "base/compiler.h"
+#include "config/option.h"
+
+KVR_BEGIN_C
+
+#define SETTINGS_TEXT 256
+#define SETTINGS_CLIENTS_MAX 64
+#define SETTINGS_DEPTH_MAX 64
+
+struct replay_settings {
+	char server[SETTINGS_TEXT]; /* "": what kvr_open takes without a URL */
+	char trace[SETTINGS_TEXT];
+	uint32_t format; /* enum trace_format */
+	uint32_t trace_block_tokens;
+	uint64_t requests;   /* 0: all */
+	uint32_t seconds;    /* 0: no limit */
+	char speed[32];      /* as text; see speed_factor */
+	double speed_factor; /* set by settings_check: 0 as fast as possible */
+
+	char model[64];
+	uint32_t tp; /* 0: the model's own */
+	uint32_t block_tokens;
+	uint32_t scale;
+
+	uint32_t clients;
+	uint32_t depth;
+	uint64_t pool_bytes; /* of one rank of one client; 0: chosen */
+	uint64_t seed;
+
+	bool verify;
+	bool reference;
+	uint64_t capacity; /* chunks that L1 holds; 0: found out */
+	bool ceiling;
+	bool keep;
+	char json[SETTINGS_TEXT]; /* "": none, "-": standard output */
+};
+
+enum load_op { LOAD_PING, LOAD_LOOKUP, LOAD_STORE, LOAD_RETRIEVE, LOAD_MIXED };
+
+struct load_settings {
+	char server[SETTINGS_TEXT];
+	uint32_t op;
+	uint64_t block_bytes;
+	uint32_t planes;
+	uint32_t chunks;    /* of a request */
+	uint64_t set_bytes; /* stored before, and read: 0: chosen */
+	uint32_t clients;
+	uint32_t depth;
+	uint32_t seconds;
+	uint32_t rounds;
+	uint32_t read_percent;
+	uint64_t seed;
+	bool verify;
+	char json[SETTINGS_TEXT];
+};
+
+extern const struct option_table replay_options;
+extern const struct option_table load_options;
+
+/* What a table cannot say. 0, or -EINVAL with words. */
+KVR_MUST_CHECK int replay_settings_check(struct replay_settings *settings, struct option_error *error);
+KVR_MUST_CHECK int load_settings_check(struct load_settings *settings, struct option_error *error);
+
+KVR_END_C
+
+#endif
