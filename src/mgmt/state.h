@@ -50,7 +50,8 @@ KVR_BEGIN_C
 #define STEP_TIMERS 64u
 #define STEP_EVICTIONS 8u
 #define STEP_GROWTH 4u
-#define EVICT_LIMIT 64u   /* entries evicted for one object */
+#define EVICT_LIMIT \
+	4096u /* entries evicted for one object: a run of large objects takes the place of many small ones */
 #define OUTBOX_RESERVE 8u /* free slots of the outbox that a message from the control thread may need */
 
 #define PUBLISH_RETRY_NS (10 * KVR_MS) /* a full chunk table is tried again after so long */

@@ -55,13 +55,15 @@ bool store_reserve(struct management *management, struct request *request)
 	uint32_t count = request->message.transfer.chunk_count;
 	uint32_t stop = (uint32_t)kvr_min_u64(count, (uint64_t)request->progress + SLICE_CHUNKS);
 	uint32_t area = request->connection->worker_index % management->options.area_count;
+	const uint64_t *evicted = &cache_get_counters(management->cache)->evicted_chunks;
+	uint64_t evicted_before = *evicted;
 
 	if (request->progress == 0 && !room_for_all(management, request)) {
 		refuse_rest(request, 0);
 		return true;
 	}
 	management->budget -= stop - request->progress;
-	for (; request->progress < stop; request->progress++) {
+	for (; request->progress < stop && *evicted - evicted_before < SLICE_CHUNKS; request->progress++) {
 		l1_ref object;
 
 		if (request->transfer.outcomes[request->progress] != CHUNK_PENDING)
@@ -73,6 +75,7 @@ bool store_reserve(struct management *management, struct request *request)
 		}
 		transfer_set_part(management, request, request->progress, object);
 	}
+	management->budget -= (int64_t)(*evicted - evicted_before);
 	return request->progress == count;
 }
 

@@ -84,7 +84,7 @@ static void fill_to_the_last_slot(struct world *world)
 
 	assert_non_null(objects);
 	assert_int_equal(l1_class_acquire(world->l1, OBJECT_BYTES, &object_class), 0);
-	while (count < world->slots && (objects[count] = cache_reserve(world->cache, object_class, 0, world->slots)))
+	while (count < world->slots && (objects[count] = cache_reserve(world->cache, object_class, 0, 4096)))
 		count++;
 	assert_int_equal(count, world->slots);
 	while (count > 0)

@@ -227,6 +227,30 @@ static void a_store_evicts_what_it_needs_and_no_more(void **state)
 	world_fini(&scene.world);
 }
 
+static void memory_goes_from_one_model_to_another(void **state)
+{
+	const struct model_of small = { "small", "fp8", 1, 1, 1 }, large = { "large", "fp8", 1, 1, 1 };
+	struct world world;
+	struct chain chain = chain_named(3);
+	struct handle *handle[2];
+
+	(void)state;
+	world_init(&world, &(struct world_options){ .slots = 64 });
+	handle[0] = handle_make(client_join(&world, 1), &small, 0, 0, 4096);
+	handle[1] = handle_make(client_join(&world, 1), &large, 0, 0, 16 * OBJECT_BYTES);
+	for (unsigned round = 0; round < 3; round++) {
+		assert_int_equal(do_store(handle[0], "s", &chain, 0, 1024, STATUS_OK), 1024);
+		assert_int_equal(do_lookup(handle[0], "s", NULL, 0, STATUS_OK), 1024);
+		/* All of it is locked: no chunk of the other model fits. */
+		do_store(handle[1], "l", &chain, 0, 3, STATUS_NO_MEMORY);
+		do_end(handle[0], "s");
+		assert_int_equal(do_store(handle[1], "l", &chain, 0, 3, STATUS_OK), 3);
+		do_end(handle[1], "l");
+		chain.seed++;
+	}
+	world_fini(&world);
+}
+
 /* pitfalls D08 */
 static void a_store_into_memory_that_is_all_locked_fails_at_once(void **state)
 {
@@ -594,6 +618,7 @@ int main(void)
 		cmocka_unit_test(many_writers_of_one_chunk_leave_one_whole_object),
 		cmocka_unit_test(a_writer_that_dies_half_way_harms_no_other),
 		cmocka_unit_test(a_store_evicts_what_it_needs_and_no_more),
+		cmocka_unit_test(memory_goes_from_one_model_to_another),
 		cmocka_unit_test(a_store_into_memory_that_is_all_locked_fails_at_once),
 		cmocka_unit_test(eviction_takes_nothing_that_is_being_moved),
 		cmocka_unit_test(a_store_does_not_evict_the_beginning_of_its_own_chain),
