@@ -405,3 +405,9 @@ bool worker_arm(struct worker *worker)
 	/* What came between the last poll and the arming gives no event (pitfalls I13). */
 	return !poll_completions(worker);
 }
+
+void worker_slept(struct worker *worker)
+{
+	worker_count(worker, sleeps_total, 1);
+	worker->device->driver->cq_clear_event(worker->cq);
+}

@@ -48,6 +48,8 @@ struct verbs_device *worker_device(const struct worker *worker);
 bool worker_step(struct worker *worker, uint64_t now_ns);
 /* For a loop that wants to sleep: arms the completion queue and looks once more; true: nothing to do, an event will come. */
 bool worker_arm(struct worker *worker);
+/* After a loop that had armed it has slept: counts that, and takes the device's event. A system call: not part of a step. */
+void worker_slept(struct worker *worker);
 
 KVR_END_C
 
