@@ -204,6 +204,14 @@ static bool loop_stopped(const struct loop *loop, const int *stop)
 	return kvr_load_acquire(&loop->stop) || (stop && kvr_load_acquire(stop));
 }
 
+/* Gives the core to whoever wants it. Returns the time afterwards. */
+static uint64_t loop_yield(struct loop *loop)
+{
+	kvr_counter_add(&loop->counters.yields, 1);
+	sched_yield();
+	return clock_now_ns();
+}
+
 /* One more turn behind the raised flag; without work, the sleep itself. Returns the time afterwards. */
 static uint64_t loop_look_and_poll(struct loop *loop)
 {
@@ -219,7 +227,7 @@ static uint64_t loop_look_and_poll(struct loop *loop)
 	}
 	next_ns = loop_next_ns(loop);
 	if (next_ns <= end_ns)
-		return end_ns;
+		return loop_yield(loop);
 	kvr_counter_add(&loop->counters.sleeps, 1);
 	loop_poll(loop, end_ns, next_ns);
 	loop_tell_slept(loop);
@@ -234,8 +242,8 @@ static uint64_t loop_sleep(struct loop *loop, uint64_t now_ns, const int *stop)
 {
 	kvr_store_relaxed(&loop->sleeping, 1);
 	kvr_fence_full();
-	if (!loop_stopped(loop, stop) && loop_arm(loop))
-		now_ns = loop_look_and_poll(loop);
+	if (!loop_stopped(loop, stop))
+		now_ns = loop_arm(loop) ? loop_look_and_poll(loop) : loop_yield(loop);
 	kvr_store_relaxed(&loop->sleeping, 0);
 	return now_ns;
 }
@@ -249,11 +257,8 @@ static uint64_t loop_wait(struct loop *loop, uint64_t now_ns, const int *stop)
 		kvr_cpu_pause();
 		return now_ns;
 	}
-	if (idle_ns < loop->options.spin_ns + loop->options.yield_ns) {
-		kvr_counter_add(&loop->counters.yields, 1);
-		sched_yield();
-		return clock_now_ns();
-	}
+	if (idle_ns < loop->options.spin_ns + loop->options.yield_ns)
+		return loop_yield(loop);
 	return loop_sleep(loop, now_ns, stop);
 }
 
