@@ -65,14 +65,14 @@ static void search_complete(struct session *session)
 	wheel_cancel(&management->wheel, &session->deadline);
 	if (search->lock) {
 		lock_release_begin(session, search->at, false);
-		if (session->locks)
+		if (session->locks && management->options.lock_ttl_ns)
 			wheel_arm(&management->wheel, &session->limit,
 				management->now_ns + management->options.lock_ttl_ns);
 	}
 	search_count(session);
 	request = search_take_request(session, STATUS_OK, "");
 	if (request)
-		reply_send(management, request);
+		reply_give(management, request);
 	query_answer_all(session, STATUS_OK, "");
 }
 
@@ -126,7 +126,7 @@ static bool search_ask(struct session *session)
 	if (search->no_wait) {
 		request = search_take_request(session, STATUS_PENDING, "L2 is being asked: QUERY tells the result");
 		if (request)
-			reply_send(management, request);
+			reply_give(management, request);
 	}
 	return true;
 }
@@ -206,7 +206,7 @@ void search_abandon(struct session *session, uint16_t status, const char *text)
 		lock_release_begin(session, 0, false);
 	query_answer_all(session, status, text);
 	if (request)
-		reply_send(management, request);
+		reply_give(management, request);
 	if (!session->ended)
 		session_go(session);
 }
@@ -246,12 +246,12 @@ void lookup_start(struct management *management, struct request *request)
 		return;
 	session = session_open(management, registration->model, &lookup->session, &request->reply);
 	if (!session) {
-		reply_send(management, request);
+		reply_give(management, request);
 		return;
 	}
 	asked = lookup->chunk_count ? lookup->chunk_count : session->chunk_count;
 	if (!chain_has(session, 0, asked, &request->reply)) {
-		reply_send(management, request);
+		reply_give(management, request);
 		return;
 	}
 	if (search_under_way(session)) {
@@ -264,7 +264,7 @@ void lookup_start(struct management *management, struct request *request)
 	request->stage = STAGE_LOOKUP;
 	search_begin(session, request, asked);
 	if (former)
-		reply_send(management, former);
+		reply_give(management, former);
 	session_go(session);
 }
 

@@ -31,8 +31,8 @@ struct management_options {
 	uint32_t chain_chunks_max;      /* chunks in all sessions' chains together: 36 to 100 bytes each */
 	uint32_t large_requests;        /* requests of more than REQUEST_INLINE_PARTS parts under way at once */
 	uint32_t chunk_tokens;
-	uint64_t lock_ttl_ns;           /* life of a read lock (300 s) */
-	uint64_t session_ttl_ns;        /* life of a session that nobody uses (600 s) */
+	uint64_t lock_ttl_ns;           /* life of a read lock (300 s); 0: for ever */
+	uint64_t session_ttl_ns;        /* life of a session that nobody uses (600 s); 0: for ever */
 	uint64_t silence_ns;            /* a connection that says nothing for so long is reaped; 0: never (the control socket tells) */
 	uint64_t registration_grace_ns; /* a connection that registers nothing for so long is reaped; 0: never */
 	const struct prefetch_engine *prefetch; /* of L2, copied; NULL: lookups are answered from L1 alone */

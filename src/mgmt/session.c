@@ -4,6 +4,8 @@
 
 #include "base/random.h"
 
+#define RECYCLE_FOR_SPACE 16
+
 uint64_t session_hash(const struct management *management, const struct model *model, const struct session_ref *ref)
 {
 	uint64_t hash = management->hash_key[0] ^ model->number;
@@ -229,9 +231,19 @@ static void deadline_fire(struct wheel_timer *timer, uint64_t now_ns)
 
 /* ---- beginning ---- */
 
-static struct session *session_take(struct management *management, struct model *model, const struct session_ref *ref)
+/* The space of (model, salt). Sessions that hold nothing may keep spaces of salts that nobody uses any more. */
+static uint32_t take_space(struct management *management, const struct model *model, const struct session_ref *ref)
 {
 	uint32_t space = cache_space_acquire(management->cache, model->number, ref->salt, model->world_size);
+
+	for (unsigned n = 0; n < RECYCLE_FOR_SPACE && space == CACHE_NONE && session_recycle(management); n++)
+		space = cache_space_acquire(management->cache, model->number, ref->salt, model->world_size);
+	return space;
+}
+
+static struct session *session_take(struct management *management, struct model *model, const struct session_ref *ref)
+{
+	uint32_t space = take_space(management, model, ref);
 	struct session *session;
 
 	if (space == CACHE_NONE)
@@ -272,7 +284,8 @@ static struct session *session_make(
 	session->last_used_ns = management->now_ns;
 	session->next = management->buckets[hash & management->bucket_mask];
 	management->buckets[hash & management->bucket_mask] = session;
-	wheel_arm(&management->wheel, &session->life, management->now_ns + management->options.session_ttl_ns);
+	if (management->options.session_ttl_ns)
+		wheel_arm(&management->wheel, &session->life, management->now_ns + management->options.session_ttl_ns);
 	model->session_count++;
 	model_settle(management, model);
 	return session;
@@ -308,7 +321,7 @@ struct session *session_open(
 	session = session_make(management, model, hash, ref);
 	if (!session) {
 		reply_set(reply, STATUS_BUSY,
-			"the server keeps its maximum of sessions: end some, or retry after a while");
+			"the server keeps its maximum of sessions, or of salts in use: end some sessions, or retry after a while");
 		return NULL;
 	}
 	if (!chain_extend(session, ref, reply)) {
