@@ -41,7 +41,7 @@ void connection_poke(struct management *management, struct peer *peer)
 		list_add_last(&management->closing, &peer->closing);
 }
 
-void connection_close(struct management *management, struct peer *peer)
+void connection_shut(struct management *management, struct peer *peer)
 {
 	struct connection *connection = peer->connection;
 
@@ -61,7 +61,7 @@ void connection_lost(struct management *management, struct connection *connectio
 
 	if (!connection->closing)
 		peer->tell_lost = true;
-	connection_close(management, peer);
+	connection_shut(management, peer);
 }
 
 void connection_detach(struct management *management, struct connection *connection)
@@ -74,7 +74,7 @@ void connection_detach(struct management *management, struct connection *connect
 	}
 	peer->detached = true;
 	peer->tell_lost = false;
-	connection_close(management, peer);
+	connection_shut(management, peer);
 	connection_poke(management, peer);
 }
 

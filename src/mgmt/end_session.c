@@ -12,11 +12,11 @@ void end_session_start(struct management *management, struct request *request)
 	session = session_find(management, registration->model, &message->session);
 	if (session) {
 		if (!chain_agrees(session, &message->session, &request->reply)) {
-			reply_send(management, request);
+			reply_give(management, request);
 			return;
 		}
 		COUNT(management, sessions_ended_total, 1);
 		session_end(session, true, "the session was ended");
 	}
-	reply_send(management, request);
+	reply_give(management, request);
 }

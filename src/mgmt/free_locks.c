@@ -25,11 +25,11 @@ void free_locks_start(struct management *management, struct request *request)
 	session = session_attach(management, registration->model, &message->session, &request->reply);
 	if (!session) {
 		COUNT(management, lock_mismatches_total, 1);
-		reply_send(management, request);
+		reply_give(management, request);
 		return;
 	}
 	if (!chain_has(session, message->first_chunk, message->chunk_count, &request->reply)) {
-		reply_send(management, request);
+		reply_give(management, request);
 		return;
 	}
 	if (!named_shares(message, session->model, &shares)) {
@@ -68,5 +68,5 @@ void free_locks_slice(struct management *management, struct request *request)
 	}
 	request->session = NULL;
 	session_leave(session);
-	reply_send(management, request);
+	reply_give(management, request);
 }

@@ -13,7 +13,7 @@ static void answer(struct management *management, struct request *request, uint1
 	reply_set(&request->reply, status, "%s", text);
 	request->reply.first = session->search.at;
 	request->reply.second = from_l2(&session->search);
-	reply_send(management, request);
+	reply_give(management, request);
 }
 
 /* True when the engine knows more than the search does. */
@@ -26,7 +26,7 @@ static bool answer_early(struct management *management, struct request *request)
 	reply_set(&request->reply, STATUS_OK, "%s", "");
 	request->reply.first = search->from_l1 + search->job->early;
 	request->reply.second = search->job->early;
-	reply_send(management, request);
+	reply_give(management, request);
 	return true;
 }
 
@@ -41,7 +41,7 @@ void query_start(struct management *management, struct request *request)
 		return;
 	session = session_attach(management, registration->model, &query->session, &request->reply);
 	if (!session) {
-		reply_send(management, request);
+		reply_give(management, request);
 		return;
 	}
 	request->session = session;

@@ -42,10 +42,10 @@ void reply_refuse(struct management *management, struct request *request, uint16
 	va_start(arguments, format);
 	reply_format(&request->reply, status, format, arguments);
 	va_end(arguments);
-	reply_send(management, request);
+	reply_give(management, request);
 }
 
-void reply_send(struct management *management, struct request *request)
+void reply_give(struct management *management, struct request *request)
 {
 	struct connection *connection = request->connection;
 	struct peer *peer = peer_of(connection);
@@ -68,7 +68,7 @@ void reply_send(struct management *management, struct request *request)
 		struct request *next = cancel->canceled_by;
 
 		cancel->canceled_by = NULL;
-		reply_send(management, cancel);
+		reply_give(management, cancel);
 		cancel = next;
 	}
 	if (peer && connection->closing)

@@ -48,7 +48,7 @@ static struct session *transfer_session(
 	}
 	session = session_open(management, registration->model, &message->session, &request->reply);
 	if (!session || !chain_has(session, message->first_chunk, message->chunk_count, &request->reply)) {
-		reply_send(management, request);
+		reply_give(management, request);
 		return NULL;
 	}
 	return session;
@@ -176,7 +176,7 @@ static void transfer_complete(struct management *management, struct request *req
 	registration->transfers--;
 	registration_settle(management, registration);
 	session_leave(session);
-	reply_send(management, request);
+	reply_give(management, request);
 }
 
 static void publish_wait(struct management *management, struct request *request)
