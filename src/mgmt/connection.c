@@ -129,8 +129,8 @@ static struct request *find_parked(struct connection *connection)
 	return NULL;
 }
 
-/* Returns what is parked; what the worker has comes back from there. Bounded by the connection's credits. One may take others with
- * it, so the list is looked at anew each time. */
+/* Returns what is parked; what the worker has comes back from there. Bounded by the connection's credits. One may
+ * take others with it, so the list is looked at anew each time. */
 static void return_requests(struct management *management, struct peer *peer)
 {
 	struct request *request;

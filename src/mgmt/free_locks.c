@@ -63,7 +63,7 @@ void free_locks_slice(struct management *management, struct request *request)
 	if (request->reply.first == 0) {
 		COUNT(management, lock_mismatches_total, 1);
 		reply_set(&request->reply, STATUS_NO_LOCK,
-			"the session holds no such lock on chunks %u .. %u: it was released, taken by a RETRIEVE, or reached its time limit",
+			"no such lock on chunks %u .. %u: it was released, taken by a RETRIEVE, or expired",
 			message->first_chunk, message->first_chunk + message->chunk_count - 1);
 	}
 	request->session = NULL;

@@ -1,6 +1,7 @@
 /*
- * lock.c - the book of read locks: for each chunk of a session one bit a share (rank and reader), and as many locks on the chunk's entry
- * as there are bits. Nothing is released that is not in the book, so a release that matches nothing is seen (pitfalls A01).
+ * lock.c - the book of read locks: for each chunk of a session one bit a share (rank and reader), and as many locks
+ * on the chunk's entry as there are bits. Nothing is released that is not in the book, so a release that matches
+ * nothing is seen (pitfalls A01).
  */
 #include "mgmt/state.h"
 

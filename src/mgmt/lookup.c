@@ -6,8 +6,9 @@
  *                                  something missing,  v   |  prefetch_done, or the deadline: a second look
  *                                  and there is an L2  ASKED
  *
- * A chunk is locked as it is found, so that what has been counted stays. What the session holds from its last LOOKUP is kept where it
- * is found again and released where it is not: never a second set of locks, and no moment without one (pitfalls A15).
+ * A chunk is locked as it is found, so that what has been counted stays. What the session holds from its last LOOKUP
+ * is kept where it is found again and released where it is not: never a second set of locks, and no moment without
+ * one (pitfalls A15).
  */
 #include "mgmt/state.h"
 

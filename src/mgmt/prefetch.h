@@ -7,11 +7,12 @@
  *     | cancel(job) --------------------------------------> |   nobody waits any more, and the digests may go
  *     | <------------------------------ prefetch_done(job)  |   exactly once for every job begun, canceled or not
  *
- * All of it on the management core's thread: an engine with threads of its own hears of their completions in step(). The engine
- * publishes what it brings through the chunk table, and keeps a lock (cache_lock) on each chunk that it has published for a
- * job until prefetch_done has returned: then the session holds those that count, and the engine drops its own. What is
- * in L1 already it leaves alone. After prefetch_done the management core looks again: what is there counts, so a load
- * that failed shortens the hit. A lookup's deadline is kept by the management core: it cancels and takes what is there.
+ * All of it on the management core's thread: an engine with threads of its own hears of their completions in step().
+ * The engine publishes what it brings through the chunk table, and keeps a lock (cache_lock) on each chunk that it
+ * has published for a job until prefetch_done has returned: then the session holds those that count, and the engine
+ * drops its own. What is in L1 already it leaves alone. After prefetch_done the management core looks again: what is
+ * there counts, so a load that failed shortens the hit. A lookup's deadline is kept by the management core: it
+ * cancels and takes what is there.
  */
 #ifndef KVRAIL_MGMT_PREFETCH_H
 #define KVRAIL_MGMT_PREFETCH_H

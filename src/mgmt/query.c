@@ -1,4 +1,5 @@
-/* query.c - QUERY: the result of a session's last LOOKUP. It stays until the next one, so asking twice gives the same. */
+/* query.c - QUERY: the result of a session's last LOOKUP. It stays until the next one, so asking twice gives the
+ * same. */
 #include "mgmt/state.h"
 
 static uint32_t from_l2(const struct search *search)

@@ -30,7 +30,7 @@ static bool identity_valid(struct registration *registration)
 			registration->world_size, registration->readers, SHARES_MAX);
 	if (registration->layout && registration->layout->group_count != 1)
 		return refuse(registration, STATUS_UNSUPPORTED,
-			"%u groups of planes: this version of the server takes one group (feature SEVERAL_GROUPS is not offered)",
+			"%u groups of planes: this server takes one group (it does not offer SEVERAL_GROUPS)",
 			registration->layout->group_count);
 	return true;
 }

@@ -114,7 +114,8 @@ void session_end(struct session *session, bool touch, const char *why)
 	session_go(session);
 }
 
-/* Last chunks first, so that they are evicted first. Once all transfers have ended, since publishing counts as use too. */
+/* Last chunks first, so that they are evicted first. Once all transfers have ended, since publishing counts as use
+ * too. */
 static void touch_slice(struct session *session)
 {
 	struct cache *cache = session->management->cache;
@@ -321,7 +322,7 @@ struct session *session_open(
 	session = session_make(management, model, hash, ref);
 	if (!session) {
 		reply_set(reply, STATUS_BUSY,
-			"the server keeps its maximum of sessions, or of salts in use: end some sessions, or retry after a while");
+			"the server keeps its maximum of sessions, or of salts: end some, or retry after a while");
 		return NULL;
 	}
 	if (!chain_extend(session, ref, reply)) {

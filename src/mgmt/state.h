@@ -3,7 +3,7 @@
  *
  *   peer          the book of one connection: its requests by id, wherever they are
  *   registration  control_mail.h: KV memory of a connection, or a scheduler's handle
- *   model         a model identity of a tenant: what registrations and sessions have in common, and the size of each rank's objects
+ *   model         a model identity of a tenant, which registrations and sessions share; the size of each rank's objects
  *   session       (model, salt, id): a chain of chunk digests, the locks held on it, and the search of the last LOOKUP
  *   request       worker/mailbox.h: `stage` says what it waits for
  *
@@ -314,7 +314,8 @@ void session_own(struct session *session, struct connection *connection);
 /* To be called after anything that it held was dropped, or taken. */
 void session_settle(struct session *session);
 void session_leave(struct session *session); /* a user less; may free it */
-/* Ends it: nobody finds it any more, locks go, those who wait get CANCELED; `touch`: its chunks count as used. May free it. */
+/* Ends it: nobody finds it any more, locks go, those who wait get CANCELED; `touch`: its chunks count as used. May
+ * free it. */
 void session_end(struct session *session, bool touch, const char *why);
 /* Has a slice of its work done now, the rest in later turns. May free it. */
 void session_go(struct session *session);
@@ -335,7 +336,8 @@ static inline const uint8_t *chain_digest(const struct session *session, uint32_
 	return chain_segment(session, chunk)->digests[chunk % SEGMENT_CHUNKS];
 }
 
-/* Do the digests agree with the chain as far as both go, and is there no gap between them? False after filling in the reply. */
+/* Do the digests agree with the chain as far as both go, and is there no gap between them? False after filling in
+ * the reply. */
 bool chain_agrees(const struct session *session, const struct session_ref *ref, struct request_reply *reply);
 /* chain_agrees, and takes over what is new. */
 bool chain_extend(struct session *session, const struct session_ref *ref, struct request_reply *reply);

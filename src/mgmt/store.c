@@ -1,8 +1,8 @@
 /*
  * store.c - STORE: what is not there yet is staged, moved, and published from the last chunk to the first.
  *
- * Chunks that are there already are pinned until the reply, so that the reply is still true when it is sent, and so that making
- * room for the others cannot evict the beginning of the very chain that is stored (pitfalls D13).
+ * Chunks that are there already are pinned until the reply, so that the reply is still true when it is sent, and so
+ * that making room for the others cannot evict the beginning of the very chain that is stored (pitfalls D13).
  */
 #include "mgmt/state.h"
 

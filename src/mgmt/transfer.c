@@ -6,8 +6,8 @@
  *                                                                                   |    v  the chunk table has no room
  *                                                                                   PUBLISH_WAIT
  *
- * Pins and reserved memory are given back in FINISH only, so never while a worker may touch the memory; FINISH is entered once
- * (pitfalls A07).
+ * Pins and reserved memory are given back in FINISH only, so never while a worker may touch the memory; FINISH is
+ * entered once (pitfalls A07).
  */
 #include "mgmt/state.h"
 
@@ -150,8 +150,8 @@ static void transfer_set_status(struct request *request, const struct tally *tal
 		request->reply.status = STATUS_OK;
 	else if (tally->of[CHUNK_NO_MEMORY] == count)
 		reply_set(&request->reply, STATUS_NO_MEMORY,
-			"L1 has no room for %u objects of %llu bytes: what it holds is locked or in use, or it is smaller than that",
-			count, (unsigned long long)request->transfer.layout->groups[0].object_bytes);
+			"L1 has no room for %u objects of %llu bytes: it is smaller, or what it holds is in use", count,
+			(unsigned long long)request->transfer.layout->groups[0].object_bytes);
 	else if (tally->of[CHUNK_CANCELED] == count)
 		reply_set(&request->reply, STATUS_CANCELED, "canceled before any chunk was moved whole");
 	else

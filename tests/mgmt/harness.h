@@ -1,9 +1,10 @@
 /*
  * harness.h - a management core between a fake worker and a fake control thread, under virtual time.
  *
- * The fake worker moves bytes like a real one, with a process' memory replaced by a rule: every word of an object tells the chunk
- * and rank that it belongs to, and who wrote it. A STORE writes half of an object when it is handed over and the rest when it
- * ends; a RETRIEVE checks every word when it ends. So memory that is reused too early, or read before it is whole, is seen.
+ * The fake worker moves bytes like a real one, with a process' memory replaced by a rule: every word of an object
+ * tells the chunk and rank that it belongs to, and who wrote it. A STORE writes half of an object when it is handed
+ * over and the rest when it ends; a RETRIEVE checks every word when it ends. So memory that is reused too early, or
+ * read before it is whole, is seen.
  */
 #ifndef KVRAIL_TESTS_MGMT_HARNESS_H
 #define KVRAIL_TESTS_MGMT_HARNESS_H
@@ -73,7 +74,8 @@ struct handle {
 	bool answered, returned;
 };
 
-/* The chain of a name: digest i depends on names of chunks 0 .. i alone, where `fork` chunks are those of chain `from`. */
+/* The chain of a name: digest i depends on names of chunks 0 .. i alone, where `fork` chunks are those of chain
+ * `from`. */
 struct chain {
 	uint64_t seed, fork_seed;
 	uint32_t fork;
@@ -102,7 +104,8 @@ void log_expect_begin(unsigned *lines);
 void log_expect_end(void);
 
 void world_init(struct world *world, const struct world_options *options);
-/* Closes what is open, and checks that nothing is left: no lock, pin, session, staged object, and L1 can be filled to the last slot. */
+/* Closes what is open, and checks that nothing is left: no lock, pin, session, staged object, and L1 can be filled
+ * to the last slot. */
 void world_fini(struct world *world);
 void world_verify(struct world *world);
 /* One turn of everybody. True when the management core did something. */

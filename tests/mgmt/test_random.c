@@ -1,6 +1,8 @@
 /*
- * Random programs of several clients against a book of what must hold: which locks each session has, what has been stored, what
- * each request is answered. A failing seed is printed; the program is the same for the same seed.
+ * Random programs of several clients against a book of what must hold: which locks each session has, what has been
+ * stored, what each request is answered. A failing seed is printed; the program is the same for the same seed.
+ *
+ * At the end nothing is held and L1 can be filled to the last slot (pitfalls D02).
  */
 #include "mgmt/harness.h"
 
