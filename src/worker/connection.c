@@ -181,6 +181,7 @@ static void give_up_send_queue(struct worker *worker, struct endpoint *endpoint)
 		endpoint->mark_first = endpoint->mark_first + 1 < worker->options.send_depth ? endpoint->mark_first + 1
 											     : 0;
 	}
+	worker->bytes_in_flight -= endpoint->bytes_in_flight;
 	reply_free_list(worker, endpoint->open.buffers);
 	reply_free_list(worker, endpoint->reply_first);
 	endpoint->open.buffers = POOL_NONE;

@@ -198,6 +198,7 @@ struct worker {
 	uint32_t large_share;        /* large buffers that one connection may hold */
 	struct list_node large_waiters; /* endpoints */
 
+	uint64_t bytes_in_flight;    /* one-sided, of all endpoints */
 	uint64_t polled;             /* completions, ever */
 	bool dry;                    /* this step's poll emptied the completion queue */
 	struct log_rate loss_rate, malformed_rate, refusal_rate;

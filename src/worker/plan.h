@@ -35,7 +35,8 @@ struct plan {
 	uint32_t group;
 	uint32_t blocks_per_chunk;
 	uint32_t runs_end;          /* behind its last run */
-	struct plan_position start; /* its first block that is not skipped */
+	uint32_t chunks_end;        /* behind the last chunk that is there */
+	struct plan_position start; /* its first block that moves */
 	/* the plane */
 	const struct layout_plane *plane;
 	const struct layout_plane *planes_end;

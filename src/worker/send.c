@@ -206,6 +206,7 @@ static void book(struct worker *worker, struct endpoint *endpoint, uint32_t post
 			endpoint->open.bytes += item->bytes;
 			endpoint->open.reads += item->read;
 			endpoint->bytes_in_flight += item->bytes;
+			worker->bytes_in_flight += item->bytes;
 			endpoint->reads_in_flight += item->read;
 			slot->outstanding++;
 			slot->unsignalled++;
@@ -350,6 +351,7 @@ void send_completion(struct worker *worker, struct endpoint *endpoint, uint64_t 
 	endpoint->places_used -= mark.wrs;
 	endpoint->reads_in_flight -= mark.reads;
 	endpoint->bytes_in_flight -= mark.bytes;
+	worker->bytes_in_flight -= mark.bytes;
 	endpoint->buffers_in_flight -= mark.buffer_count;
 	reply_free_list(worker, mark.buffers);
 	if (mark.slot)

@@ -396,9 +396,10 @@ bool worker_step(struct worker *worker, uint64_t now_ns)
 
 bool worker_arm(struct worker *worker)
 {
-	/* Who is draining waits for the device, of which no event tells. */
+	/* Who is draining waits for the device, of which no event tells; data may be moving because the queue is polled. */
 	if (!list_empty(&worker->active) || !list_empty(&worker->draining) || !list_empty(&worker->unposted) ||
-		!list_empty(&worker->unanswered) || !ring_empty(&worker->mailbox->to_worker))
+		!list_empty(&worker->unanswered) || worker->bytes_in_flight > 0 ||
+		!ring_empty(&worker->mailbox->to_worker))
 		return false;
 	if (ibv_req_notify_cq(worker->cq, 0) != 0)
 		return false;

@@ -225,6 +225,7 @@ static void assert_nothing_is_out(struct rig *rig)
 		assert_null(worker->by_number[i]);
 	assert_true(list_empty(&worker->active) && list_empty(&worker->draining) && list_empty(&worker->large_waiters));
 	assert_true(ring_empty(&rig->mailbox->to_management) && ring_empty(&rig->mailbox->to_worker));
+	assert_int_equal(worker->bytes_in_flight, 0);
 	assert_int_equal(rig->inbox_count, 0);
 	assert_int_equal(rig->done_count, 0);
 }
