@@ -1,0 +1,94 @@
+/*
+ * daemon.h - kvraild as one object: what start.c takes in order and gives back in reverse, and what the control thread's loop does.
+ *
+ *     main thread       the control thread: listener, control sockets, pages, watchdog (a loop of poll/loop.h)
+ *     kvr-poll-N        one worker each
+ *     kvr-mgmt          the management core; on small machines the worker too, as kvr-serve
+ */
+#ifndef KVRAIL_APP_KVRAILD_DAEMON_H
+#define KVRAIL_APP_KVRAILD_DAEMON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "app/kvraild/options.h"
+#include "app/kvraild/watchdog.h"
+#include "base/compiler.h"
+#include "base/log.h"
+#include "mgmt/http.h"
+#include "mgmt/server.h"
+#include "mgmt/status_page.h"
+#include "poll/loop.h"
+#include "tier/l1_map.h"
+#include "verbs/driver.h"
+
+KVR_BEGIN_C
+
+/* What signals ask for. The handler only counts; the control thread looks. */
+struct daemon_signals {
+	int leave;  /* SIGTERM, SIGINT */
+	int reload; /* SIGHUP */
+};
+
+struct daemon {
+	const struct kvraild_settings *settings;
+	struct kvraild_plan *plan;
+	uint64_t started_ns;
+
+	/* start.c, in the order in which they are taken */
+	bool made_folder; /* that of the socket, which goes with it */
+	int listen_fd;
+	struct verbs_device *device;
+	struct l1_mapping memory;
+	struct server *server;
+	struct loop *loops[STATUS_LOOPS_MAX]; /* of workers and, the last one, the management core */
+	uint32_t loop_count;
+	struct loop_part_context { /* of a worker's part */
+		struct daemon *daemon;
+		uint32_t worker;
+	} worker_parts[SERVER_WORKERS_MAX];
+	int watch_fd; /* epoll over the control object's descriptors */
+	struct watchdog watchdog;
+	struct status_sources sources;
+	struct text options_json;
+	struct http *http;
+	struct loop *control_loop;
+
+	/* the control thread's */
+	uint64_t accept_look_ns; /* when the listener was last asked */
+	bool accept_due;         /* it may have somebody */
+	int spare_fd;            /* given up to turn a client away when there are no descriptors left */
+	struct log_rate accept_log;
+	uint64_t drain_until_ns; /* 0: not draining */
+	int seen_leave, seen_reload;
+	bool forced; /* it left before all had ended */
+	char not_ready[256];
+	int stop;
+};
+
+/* The process' own; written by the handler alone. */
+extern struct daemon_signals daemon_signals;
+
+/* start.c: everything in order, with a line each; on a failure what was taken is given back. 0, or -errno after logging it. */
+KVR_MUST_CHECK int daemon_start(struct daemon *daemon);
+/* In reverse. When it was forced, memory and what clients may still reach are left to the end of the process. */
+void daemon_finish(struct daemon *daemon);
+/* "http://127.0.0.1:9464" with the port that it really has. */
+void daemon_http_url(const struct daemon *daemon, char *out, size_t size);
+
+/* loops.c: the loops and their parts. The control thread's is made when the others are started. */
+KVR_MUST_CHECK int daemon_make_loops(struct daemon *daemon);
+KVR_MUST_CHECK int daemon_start_loops(struct daemon *daemon);
+void daemon_stop_loops(struct daemon *daemon);
+void daemon_free_loops(struct daemon *daemon);
+
+/* front.c: the control thread's parts. */
+void daemon_front_parts(struct daemon *daemon, struct loop_options *options);
+/* For control_watch: one more descriptor of the control object to sleep on. */
+void daemon_watch_fd(void *context, int fd);
+/* Why it does not serve; NULL: it does. */
+const char *daemon_not_ready(void *context, uint64_t now_ns);
+
+KVR_END_C
+
+#endif

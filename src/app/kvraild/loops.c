@@ -1,0 +1,209 @@
+/* loops.c - the threads of kvraild: which parts they step, what those sleep on, and who wakes whom. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "app/kvraild/daemon.h"
+#include "base/log.h"
+
+/* How long a worker may sleep whose device has no events. */
+#define BLIND_SLEEP_NS (100 * KVR_US)
+
+static struct worker *worker_of(void *context)
+{
+	const struct loop_part_context *part = context;
+
+	return server_worker(part->daemon->server, part->worker);
+}
+
+static bool part_worker_step(void *context, uint64_t now_ns)
+{
+	return worker_step(worker_of(context), now_ns);
+}
+
+static bool part_worker_arm(void *context)
+{
+	return worker_arm(worker_of(context));
+}
+
+static void part_worker_slept(void *context)
+{
+	worker_slept(worker_of(context));
+}
+
+static uint64_t part_worker_blind_ns(void *context)
+{
+	(void)context;
+	return clock_now_ns() + BLIND_SLEEP_NS;
+}
+
+static bool part_management_step(void *context, uint64_t now_ns)
+{
+	const struct daemon *daemon = context;
+
+	return management_step(server_management(daemon->server), now_ns);
+}
+
+static bool part_management_arm(void *context)
+{
+	const struct daemon *daemon = context;
+
+	return management_quiet(server_management(daemon->server));
+}
+
+static uint64_t part_management_next_ns(void *context)
+{
+	const struct daemon *daemon = context;
+
+	return management_next_ns(server_management(daemon->server));
+}
+
+static struct loop_part worker_part(struct daemon *daemon, uint32_t index)
+{
+	struct loop_part_context *context = &daemon->worker_parts[index];
+	struct worker *worker = server_worker(daemon->server, index);
+	struct loop_part part;
+
+	context->daemon = daemon;
+	context->worker = index;
+	memset(&part, 0, sizeof(part));
+	part.context = context;
+	part.step = part_worker_step;
+	part.arm = part_worker_arm;
+	part.slept = part_worker_slept;
+	part.fd = worker_device(worker)->driver->cq_event_fd(worker_cq(worker));
+	if (part.fd < 0)
+		part.next_ns = part_worker_blind_ns;
+	return part;
+}
+
+static struct loop_part management_part(struct daemon *daemon)
+{
+	struct loop_part part;
+
+	memset(&part, 0, sizeof(part));
+	part.context = daemon;
+	part.step = part_management_step;
+	part.arm = part_management_arm;
+	part.next_ns = part_management_next_ns;
+	part.fd = -1;
+	return part;
+}
+
+static void loop_defaults(const struct daemon *daemon, struct loop_options *options)
+{
+	memset(options, 0, sizeof(*options));
+	options->waiting = daemon->plan->placement.busy ? LOOP_BUSY : LOOP_ADAPTIVE;
+	options->spin_ns = daemon->settings->spin_ns;
+	options->yield_ns = daemon->settings->yield_ns;
+	options->core = -1;
+}
+
+static int make_loop(struct daemon *daemon, const struct loop_options *options)
+{
+	int error = loop_create(options, &daemon->loops[daemon->loop_count]);
+
+	if (!error)
+		daemon->loop_count++;
+	return error;
+}
+
+static int make_shared_loop(struct daemon *daemon)
+{
+	struct loop_options options;
+
+	loop_defaults(daemon, &options);
+	snprintf(options.name, sizeof(options.name), "kvr-serve");
+	options.core = daemon->plan->placement.worker_cores[0];
+	options.parts[0] = worker_part(daemon, 0);
+	options.parts[1] = management_part(daemon);
+	options.part_count = 2;
+	return make_loop(daemon, &options);
+}
+
+/* The workers' loops and behind them the management core's: these wake each other, workers never do. */
+static int make_apart_loops(struct daemon *daemon)
+{
+	const struct kvraild_placement *placement = &daemon->plan->placement;
+	struct loop_options options;
+	int error = 0;
+
+	for (uint32_t i = 0; !error && i < placement->worker_count; i++) {
+		loop_defaults(daemon, &options);
+		snprintf(options.name, sizeof(options.name), "kvr-poll-%u", i);
+		options.core = placement->worker_cores[i];
+		options.parts[0] = worker_part(daemon, i);
+		options.part_count = 1;
+		error = make_loop(daemon, &options);
+	}
+	if (error)
+		return error;
+	loop_defaults(daemon, &options);
+	snprintf(options.name, sizeof(options.name), "kvr-mgmt");
+	options.core = placement->management_core;
+	options.parts[0] = management_part(daemon);
+	options.part_count = 1;
+	error = make_loop(daemon, &options);
+	for (uint32_t i = 0; !error && i < placement->worker_count; i++) {
+		error = loop_add_wake(daemon->loops[i], daemon->loops[placement->worker_count]);
+		if (!error)
+			error = loop_add_wake(daemon->loops[placement->worker_count], daemon->loops[i]);
+	}
+	return error;
+}
+
+/* The control thread gives work to the management core alone, whose loop is the last one. That one never wakes it: it makes no system
+ * call for what can wait CONTROL_POLL_NS. */
+static int make_control_loop(struct daemon *daemon)
+{
+	struct loop_options options;
+
+	memset(&options, 0, sizeof(options));
+	snprintf(options.name, sizeof(options.name), "kvraild");
+	daemon_front_parts(daemon, &options);
+	options.waiting = LOOP_ADAPTIVE;
+	options.spin_ns = 1;
+	options.yield_ns = 1;
+	options.core = -1;
+	options.wakes[0] = daemon->loops[daemon->loop_count - 1];
+	options.wake_count = 1;
+	return loop_create(&options, &daemon->control_loop);
+}
+
+int daemon_make_loops(struct daemon *daemon)
+{
+	int error = daemon->plan->placement.shared ? make_shared_loop(daemon) : make_apart_loops(daemon);
+
+	if (error)
+		log_error("threads could not be made: %s", strerror(-error));
+	return error;
+}
+
+int daemon_start_loops(struct daemon *daemon)
+{
+	int error = make_control_loop(daemon);
+
+	watchdog_init(&daemon->watchdog, daemon->settings->stall_ns);
+	for (uint32_t i = 0; !error && i < daemon->loop_count; i++) {
+		error = loop_start(daemon->loops[i]);
+		watchdog_add(&daemon->watchdog, daemon->loops[i], clock_now_ns());
+	}
+	if (error) {
+		log_error("threads could not be started: %s", strerror(-error));
+		daemon_stop_loops(daemon);
+	}
+	return error;
+}
+
+void daemon_stop_loops(struct daemon *daemon)
+{
+	for (uint32_t i = 0; i < daemon->loop_count; i++)
+		loop_stop(daemon->loops[i]);
+	loop_destroy(&daemon->control_loop);
+}
+
+void daemon_free_loops(struct daemon *daemon)
+{
+	while (daemon->loop_count > 0)
+		loop_destroy(&daemon->loops[--daemon->loop_count]);
+}

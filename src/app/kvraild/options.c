@@ -1,0 +1,185 @@
+/* options.c - the table of kvraild's options, and what contradicts what. */
+#include "app/kvraild/options.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT(field) offsetof(struct kvraild_settings, field)
+#define TEXT(field) AT(field), sizeof(((struct kvraild_settings *)0)->field)
+
+static const struct option_spec specs[] = {
+	{ "config", OPTION_TEXT, TEXT(config), NULL, NULL, NULL, "General",
+		"file to read options from, lines of the form name = value" },
+	{ "log-level", OPTION_CHOICE, AT(log_level), 0, "info", "error|warn|info|debug", NULL, "General",
+		"what is logged, on standard error" },
+
+	{ "socket", OPTION_TEXT, TEXT(socket), NULL, NULL, NULL, "Addresses",
+		"path of the Unix socket that clients connect to; default: /run/kvrail/kvrail.sock for root, else "
+		"$XDG_RUNTIME_DIR/kvrail.sock" },
+	{ "socket-mode", OPTION_TEXT, TEXT(socket_mode), "0660", NULL, NULL, "Addresses",
+		"rights of the socket file, octal" },
+	{ "listen", OPTION_TEXT, TEXT(listen), NULL, NULL, NULL, "Addresses",
+		"address for clients on other hosts, kvrail://HOST:PORT; needs an RDMA device" },
+	{ "http", OPTION_TEXT, TEXT(http), "127.0.0.1:9464", NULL, NULL, "Addresses",
+		"HOST:PORT of /healthz, /readyz, /status and /metrics; off: none" },
+	{ "admin-token-file", OPTION_TEXT, TEXT(admin_token_file), NULL, NULL, NULL, "Addresses",
+		"file with the bearer token of POST /clear, 16 characters at least; without it that is refused" },
+
+	{ "l1-size", OPTION_SIZE, AT(l1_bytes), 0, "1GiB", "1MiB", "64TiB", "Memory",
+		"pinned memory for cached chunks" },
+	{ "chunk-tokens", OPTION_U32, AT(chunk_tokens), 0, "256", "1", "65536", "Memory",
+		"tokens of a chunk; clients must use the same" },
+	{ "chunks-initial", OPTION_U32, AT(chunks_initial), 0, "65536", "64", "268435456", "Memory",
+		"chunks that the table has room for at start; it grows" },
+	{ "evict-high", OPTION_U32, AT(evict_high), 0, "100", "1", "100", "Memory",
+		"percent of L1 in use above which eviction begins by itself; 100: only when a STORE needs room" },
+	{ "evict-low", OPTION_U32, AT(evict_low), 0, "100", "1", "100", "Memory",
+		"percent of L1 in use down to which it goes on" },
+
+	{ "cores", OPTION_TEXT, TEXT(cores), NULL, NULL, NULL, "Cores",
+		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. Default: one "
+		"poll core, not pinned" },
+	{ "wait", OPTION_CHOICE, AT(wait), 0, "auto", "auto|busy|adaptive", NULL, "Cores",
+		"without work, threads poll on (busy) or sleep after a while (adaptive); auto: busy when cores were given" },
+	{ "spin", OPTION_TIME, AT(spin_ns), 0, "50us", "1ns", "1s", "Cores",
+		"adaptive: time without work before a thread yields its core" },
+	{ "yield", OPTION_TIME, AT(yield_ns), 0, "200us", "1ns", "1s", "Cores",
+		"adaptive: time of yielding before it sleeps" },
+
+	{ "max-clients", OPTION_U32, AT(max_clients), 0, "64", "1", "4096", "Clients", "connections at once" },
+	{ "credits", OPTION_U32, AT(credits), 0, "32", "1", "1024", "Clients",
+		"requests that a client may have under way" },
+	{ "large-requests", OPTION_U32, AT(large_requests), 0, "16", "1", "4096", "Clients",
+		"requests of very many chunks that are worked on at once, of all clients" },
+	{ "large-buffers", OPTION_U32, AT(large_buffers), 0, "8", "1", "1024", "Clients",
+		"requests that are too long for a message, fetched at once by a poll core" },
+	{ "message-size", OPTION_SIZE, AT(message_bytes), 0, "1MiB", "64KiB", "2MiB", "Clients", "longest request" },
+	{ "send-depth", OPTION_U32, AT(send_depth), 0, "256", "64", "65536", "Clients",
+		"work requests that a queue pair has room for" },
+	{ "sessions", OPTION_U32, AT(sessions), 0, "4096", "1", "1048576", "Clients", "sessions open at once" },
+	{ "session-chunks", OPTION_U32, AT(session_chunks), 0, "262144", "4096", "268435456", "Clients",
+		"chunks in the chains of all sessions together" },
+
+	{ "lock-ttl", OPTION_TIME, AT(lock_ttl_ns), 0, "300s", "1s", "24h", "Time limits", "life of a read lock" },
+	{ "session-ttl", OPTION_TIME, AT(session_ttl_ns), 0, "600s", "1s", "168h", "Time limits",
+		"life of a session that nobody uses" },
+	{ "silence", OPTION_TIME, AT(silence_ns), 0, "0", "0", "24h", "Time limits",
+		"a client that asks nothing for so long is dropped; 0: never, the end of its socket tells" },
+	{ "registration-grace", OPTION_TIME, AT(registration_grace_ns), 0, "60s", "0", "24h", "Time limits",
+		"a client that registers nothing for so long is dropped; 0: never" },
+	{ "handshake-timeout", OPTION_TIME, AT(handshake_ns), 0, "5s", "100ms", "10m", "Time limits",
+		"a socket that has not said HELLO by then is closed" },
+	{ "drain-timeout", OPTION_TIME, AT(drain_timeout_ns), 0, "30s", "0", "1h", "Time limits",
+		"after SIGTERM, time for transfers to end before the server leaves all the same" },
+	{ "stall-time", OPTION_TIME, AT(stall_ns), 0, "5s", "100ms", "10m", "Time limits",
+		"a thread that makes no turn for so long makes /readyz say 503" },
+
+	{ "tenant", OPTION_LIST, AT(tenants), 0, NULL, NULL, NULL, "Tenants",
+		"NAME[:uid=N][:clear]: a tenant, the user whose Unix socket clients are it, and whether it may clear its chunks" },
+	{ "tenant-key", OPTION_LIST, AT(tenant_keys), 0, NULL, NULL, NULL, "Tenants",
+		"NAME:FILE: the file with the secret by which a tenant's TCP clients prove that they are it" },
+	{ "require-tenant", OPTION_BOOL, AT(require_tenant), 0, "no", NULL, NULL, "Tenants",
+		"clients must name the tenant that they are" },
+};
+
+const struct option_table kvraild_options = { "kvraild", "KV-cache server for LLM inference", "[options]", specs,
+	KVR_COUNT_OF(specs) };
+
+static int refuse(struct option_error *error, const char *format, ...) KVR_PRINTF(2, 3);
+
+static int refuse(struct option_error *error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(error->text, sizeof(error->text), format, arguments);
+	va_end(arguments);
+	return -EINVAL;
+}
+
+static int plan_socket(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	const char *path = settings->socket;
+	char url[256], *end;
+
+	if (strncmp(path, "unix:", 5) == 0)
+		path += 5;
+	if (path[0])
+		snprintf(url, sizeof(url), "unix:%s", path);
+	else if (geteuid() == 0)
+		snprintf(url, sizeof(url), "unix:/run/kvrail/kvrail.sock");
+	else if (runtime && runtime[0])
+		snprintf(url, sizeof(url), "unix:%s/kvrail.sock", runtime);
+	else
+		return refuse(error, "neither root nor $XDG_RUNTIME_DIR: give the path of the socket as --socket");
+	if (stream_parse_address(url, &plan->socket) != 0)
+		return refuse(error, "--socket %s is no path of a Unix socket: absolute, and at most 107 characters",
+			url + 5);
+	plan->socket_mode = (unsigned)strtoul(settings->socket_mode, &end, 8);
+	if (end == settings->socket_mode || *end || plan->socket_mode > 0777)
+		return refuse(error, "--socket-mode %s is no octal number from 0 to 0777", settings->socket_mode);
+	return 0;
+}
+
+/* The drivers of this build reach clients on this host alone. */
+static int plan_listen(const struct kvraild_settings *settings, struct option_error *error)
+{
+	if (!settings->listen[0])
+		return 0;
+	return refuse(error,
+		"--listen %s: clients on other hosts need the driver for RDMA devices (nic), which this kvraild is built "
+		"without; leave --listen out, local clients use --socket",
+		settings->listen);
+}
+
+static int plan_http(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
+{
+	plan->has_http = strcmp(settings->http, "off") != 0;
+	if (!settings->admin_token_file[0])
+		return 0;
+	if (!plan->has_http)
+		return refuse(error, "--admin-token-file is for the pages of --http, which is off");
+	return kvraild_read_secret(
+		"--admin-token-file", settings->admin_token_file, 16, plan->token, sizeof(plan->token), error);
+}
+
+static int plan_cores(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
+{
+	static const size_t bytes = CORES_MAX * sizeof(int);
+	int *allowed = malloc(bytes);
+	int count = allowed ? cores_allowed(allowed, CORES_MAX) : -ENOMEM;
+	int result;
+
+	if (count < 0)
+		result = refuse(error, "the cores of this machine can't be read: %s", strerror(-count));
+	else
+		result = kvraild_place(settings->cores, (enum kvraild_wait)settings->wait, allowed, (uint32_t)count,
+			&plan->placement, error);
+	free(allowed);
+	return result;
+}
+
+int kvraild_plan(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
+{
+	int result;
+
+	memset(plan, 0, sizeof(*plan));
+	if (settings->evict_low > settings->evict_high)
+		return refuse(
+			error, "--evict-low %u is above --evict-high %u", settings->evict_low, settings->evict_high);
+	result = plan_socket(settings, plan, error);
+	if (!result)
+		result = plan_listen(settings, error);
+	if (!result)
+		result = plan_http(settings, plan, error);
+	if (!result)
+		result = kvraild_plan_tenants(settings, plan, error);
+	if (!result)
+		result = plan_cores(settings, plan, error);
+	return result;
+}

@@ -1,0 +1,86 @@
+/* options.h - kvraild's options, and what they come to once they have been checked against each other and this machine. */
+#ifndef KVRAIL_APP_KVRAILD_OPTIONS_H
+#define KVRAIL_APP_KVRAILD_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "base/stream.h"
+#include "config/option.h"
+#include "mgmt/control.h"
+#include "mgmt/server.h"
+#include "poll/cores.h"
+
+KVR_BEGIN_C
+
+enum kvraild_wait { KVRAILD_WAIT_AUTO, KVRAILD_WAIT_BUSY, KVRAILD_WAIT_ADAPTIVE };
+
+/* As written; one field an option. */
+struct kvraild_settings {
+	char config[256];
+	uint32_t log_level;
+	char socket[128];
+	char socket_mode[8];
+	char listen[256];
+	char http[128];
+	char admin_token_file[256];
+	uint64_t l1_bytes;
+	uint32_t chunk_tokens;
+	uint32_t chunks_initial;
+	uint32_t evict_high, evict_low;
+	char cores[256];
+	uint32_t wait;
+	uint64_t spin_ns, yield_ns;
+	uint32_t max_clients, credits, large_requests, large_buffers, send_depth;
+	uint64_t message_bytes;
+	uint32_t sessions, session_chunks;
+	uint64_t lock_ttl_ns, session_ttl_ns, silence_ns, registration_grace_ns, handshake_ns;
+	struct option_list tenants, tenant_keys;
+	bool require_tenant;
+	uint64_t drain_timeout_ns, stall_ns;
+};
+
+extern const struct option_table kvraild_options;
+
+#define KVRAILD_TENANTS_MAX (OPTION_LIST_MAX + 1)
+#define KVRAILD_TOKEN_BYTES 256
+
+/* Which thread steps what, and where. */
+struct kvraild_placement {
+	uint32_t worker_count;
+	bool shared;                          /* the one worker and the management core in one thread */
+	bool busy;                            /* never sleeps */
+	int worker_cores[SERVER_WORKERS_MAX]; /* -1: unpinned */
+	int management_core;                  /* not when shared */
+};
+
+/* What the settings come to. */
+struct kvraild_plan {
+	struct stream_address socket;
+	unsigned socket_mode;
+	bool has_http;
+	char token[KVRAILD_TOKEN_BYTES]; /* "": none */
+	struct control_tenant tenants[KVRAILD_TENANTS_MAX];
+	uint32_t tenant_count;
+	struct kvraild_placement placement;
+};
+
+/* Everything that can be found out without taking anything. 0 or -EINVAL with *error; *plan has secrets: wipe it. */
+KVR_MUST_CHECK int kvraild_plan(
+	const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error);
+
+/* tenants.c: the lists --tenant and --tenant-key. [0] is "default", of Unix socket peers that no other tenant names. */
+KVR_MUST_CHECK int kvraild_plan_tenants(
+	const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error);
+/* The first line of a file with a secret, at least `least` characters. what: the option. */
+KVR_MUST_CHECK int kvraild_read_secret(
+	const char *what, const char *path, size_t least, char *secret, size_t size, struct option_error *error);
+
+/* placement.c: from --cores, --wait and the cores that this process may use. */
+KVR_MUST_CHECK int kvraild_place(const char *cores, enum kvraild_wait wait, const int *allowed, uint32_t allowed_count,
+	struct kvraild_placement *placement, struct option_error *error);
+
+KVR_END_C
+
+#endif

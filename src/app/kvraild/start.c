@@ -1,0 +1,397 @@
+/* start.c - kvraild put together in the order of one table, a line a step, and taken apart in reverse. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app/kvraild/daemon.h"
+#include "base/text.h"
+#include "poll/cores.h"
+
+#define DETAIL 320
+/* Descriptors of one client: its socket, memory that it passes, rings and their wake-ups; and those of the server itself. */
+#define FDS_OF_CLIENT 16
+#define FDS_OF_SERVER 128
+#define TOUCH_THREADS 16
+
+/* ---- limits ---- */
+
+static int start_limits(struct daemon *daemon, char *detail)
+{
+	uint64_t wanted = FDS_OF_SERVER + FDS_OF_CLIENT * (uint64_t)daemon->settings->max_clients;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return -errno;
+	if (limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+			return -errno;
+	}
+	if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < wanted)
+		log_warn(
+			"RLIMIT_NOFILE is %llu: %u clients may want %llu descriptors; raise it (LimitNOFILE=, ulimit -n)",
+			(unsigned long long)limit.rlim_cur, daemon->settings->max_clients, (unsigned long long)wanted);
+	snprintf(detail, DETAIL, "%llu descriptors", (unsigned long long)limit.rlim_cur);
+	return 0;
+}
+
+/* ---- socket ---- */
+
+/* The folder of the socket is made when it is missing, one level of it. */
+static void make_folder(struct daemon *daemon)
+{
+	char path[sizeof(daemon->plan->socket.path)];
+	char *slash;
+
+	text_copy(path, sizeof(path), daemon->plan->socket.path);
+	slash = strrchr(path, '/');
+	if (!slash || slash == path)
+		return;
+	*slash = '\0';
+	daemon->made_folder = mkdir(path, 0755) == 0;
+}
+
+static void remove_folder(struct daemon *daemon)
+{
+	char path[sizeof(daemon->plan->socket.path)];
+
+	text_copy(path, sizeof(path), daemon->plan->socket.path);
+	*strrchr(path, '/') = '\0';
+	if (rmdir(path) != 0 && errno != ENOTEMPTY && errno != ENOENT)
+		log_debug("%s stays: %s", path, strerror(errno));
+	daemon->made_folder = false;
+}
+
+static int start_socket(struct daemon *daemon, char *detail)
+{
+	const struct stream_address *address = &daemon->plan->socket;
+	int error;
+
+	make_folder(daemon);
+	error = stream_listen(address, daemon->plan->socket_mode, &daemon->listen_fd);
+	if (error) {
+		if (error == -EADDRINUSE)
+			log_error("unix:%s: another server serves it: stop that one, or give another path as --socket",
+				address->path);
+		else if (error == -EEXIST)
+			log_error(
+				"unix:%s: the path is there and no socket: remove it, or give another one as --socket",
+				address->path);
+		else
+			log_error("unix:%s: can't be listened on: %s; give another path as --socket", address->path,
+				strerror(-error));
+		if (daemon->made_folder)
+			remove_folder(daemon);
+		return error;
+	}
+	daemon->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	snprintf(detail, DETAIL, "unix:%s, rights %04o", address->path, daemon->plan->socket_mode);
+	return 0;
+}
+
+/* While it still listens the path is ours; afterwards it may be the next server's. */
+static void finish_socket(struct daemon *daemon)
+{
+	if (unlink(daemon->plan->socket.path) != 0)
+		log_warn("unix:%s: %s", daemon->plan->socket.path, strerror(errno));
+	close(daemon->listen_fd);
+	if (daemon->spare_fd >= 0)
+		close(daemon->spare_fd);
+	if (daemon->made_folder)
+		remove_folder(daemon);
+}
+
+/* ---- device ---- */
+
+static int start_device(struct daemon *daemon, char *detail)
+{
+	struct verbs_open options;
+	int error;
+
+	memset(&options, 0, sizeof(options));
+	options.server = true;
+	error = verbs_local.open(&options, &daemon->device);
+	if (!error)
+		snprintf(detail, DETAIL, "%s: clients on this host, by shared memory", daemon->device->name);
+	return error;
+}
+
+static void finish_device(struct daemon *daemon)
+{
+	if (!daemon->forced)
+		daemon->device->driver->close(daemon->device);
+}
+
+/* ---- memory ---- */
+
+static unsigned touch_threads(void)
+{
+	int cores = cores_allowed(NULL, 0);
+
+	return cores < 1 ? 1 : cores > TOUCH_THREADS ? TOUCH_THREADS : (unsigned)cores;
+}
+
+static int start_memory(struct daemon *daemon, char *detail)
+{
+	struct l1_mapping *memory = &daemon->memory;
+	char size[TEXT_SHORT], time[TEXT_SHORT];
+	int error = l1_map(daemon->settings->l1_bytes, -1, touch_threads(), &daemon_signals.leave, memory);
+
+	if (error == -EINTR)
+		log_info("a signal came while memory was touched");
+	if (error)
+		return error;
+	if (memory->pages == L1_PAGES_NORMAL)
+		log_warn(
+			"L1 is on 4 KiB pages: with huge pages lookups and copies are faster and a NIC needs fewer entries; reserve them "
+			"(vm.nr_hugepages) or switch transparent ones on");
+	snprintf(detail, DETAIL, "%s in %s, touched in %s, %s", text_size(size, memory->bytes),
+		l1_page_kind_text(memory->pages), text_time(time, memory->touch_ns),
+		memory->locked ? "locked" : "not locked");
+	return 0;
+}
+
+static void finish_memory(struct daemon *daemon)
+{
+	if (!daemon->forced)
+		l1_unmap(&daemon->memory);
+}
+
+/* ---- server ---- */
+
+static int start_server(struct daemon *daemon, char *detail)
+{
+	const struct kvraild_settings *settings = daemon->settings;
+	struct l1_area area = { daemon->memory.address, daemon->memory.bytes, -1 };
+	struct server_options options;
+	int error;
+
+	server_options_default(&options);
+	options.worker_count = daemon->plan->placement.worker_count;
+	for (uint32_t i = 0; i < options.worker_count; i++)
+		options.devices[i] = daemon->device;
+	options.areas = &area;
+	options.area_count = 1;
+	options.chunk_tokens = settings->chunk_tokens;
+	options.connections_max = settings->max_clients;
+	options.credits = settings->credits;
+	options.sessions_max = settings->sessions;
+	options.chain_chunks_max = settings->session_chunks;
+	options.large_requests = settings->large_requests;
+	options.large_buffers = settings->large_buffers;
+	options.message_bytes_max = (uint32_t)settings->message_bytes;
+	options.send_depth = settings->send_depth;
+	options.chunks_initial = settings->chunks_initial;
+	options.evict_high_permille = settings->evict_high * 10;
+	options.evict_low_permille = settings->evict_low * 10;
+	options.lock_ttl_ns = settings->lock_ttl_ns;
+	options.session_ttl_ns = settings->session_ttl_ns;
+	options.silence_ns = settings->silence_ns;
+	options.registration_grace_ns = settings->registration_grace_ns;
+	options.handshake_ns = settings->handshake_ns;
+	options.tenants = daemon->plan->tenants;
+	options.tenant_count = daemon->plan->tenant_count;
+	options.require_tenant = settings->require_tenant;
+	options.version = "kvraild " KVRAIL_VERSION;
+	error = server_create(&options, &daemon->server);
+	if (error)
+		return error;
+	snprintf(detail, DETAIL, "boot id %016llx, %u clients with %u requests each, %u tenants",
+		(unsigned long long)server_boot_id(daemon->server), settings->max_clients, settings->credits,
+		daemon->plan->tenant_count);
+	return 0;
+}
+
+static void finish_server(struct daemon *daemon)
+{
+	if (!daemon->forced)
+		server_destroy(&daemon->server);
+}
+
+/* ---- loops ---- */
+
+static int start_loops(struct daemon *daemon, char *detail)
+{
+	const struct kvraild_placement *placement = &daemon->plan->placement;
+	int error = daemon_make_loops(daemon);
+
+	if (error) {
+		daemon_free_loops(daemon);
+		return error;
+	}
+	snprintf(detail, DETAIL, "%u poll core%s%s, %s, %s", placement->worker_count,
+		placement->worker_count == 1 ? "" : "s",
+		placement->shared ? " and the management core in one thread" : " and a management core",
+		placement->busy ? "never asleep" : "asleep without work",
+		placement->worker_cores[0] >= 0 ? "pinned" : "not pinned");
+	return 0;
+}
+
+/* ---- pages ---- */
+
+static void fill_sources(struct daemon *daemon)
+{
+	struct status_sources *sources = &daemon->sources;
+
+	sources->version = KVRAIL_VERSION;
+	sources->boot_id = server_boot_id(daemon->server);
+	sources->started_ns = daemon->started_ns;
+	sources->control = server_control(daemon->server);
+	sources->control_counters = control_counters(sources->control);
+	sources->management = management_counters(server_management(daemon->server));
+	sources->cache = cache_get_counters(server_cache(daemon->server));
+	sources->worker_count = server_worker_count(daemon->server);
+	for (uint32_t i = 0; i < sources->worker_count; i++) {
+		sources->workers[i].counters = worker_counters(server_worker(daemon->server, i));
+		sources->workers[i].device = worker_device(server_worker(daemon->server, i))->name;
+	}
+	sources->loop_count = daemon->loop_count;
+	for (uint32_t i = 0; i < daemon->loop_count; i++)
+		sources->loops[i] = daemon->loops[i];
+	sources->tenants = daemon->plan->tenants;
+	sources->tenant_count = daemon->plan->tenant_count;
+	sources->connections_max = daemon->settings->max_clients;
+	sources->chunk_tokens = daemon->settings->chunk_tokens;
+	sources->l1_pages = l1_page_kind_text(daemon->memory.pages);
+	sources->l1_locked = daemon->memory.locked;
+	sources->options_json = daemon->options_json.bytes;
+}
+
+static void warn_of_open_address(const char *address)
+{
+	if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]:", 6) != 0 &&
+		strncmp(address, "localhost:", 10) != 0)
+		log_warn(
+			"http %s: everybody who reaches this address can read the pages, and is asked for the token only to clear",
+			address);
+}
+
+static int start_pages(struct daemon *daemon, char *detail)
+{
+	struct http_options options;
+	int error;
+
+	snprintf(detail, DETAIL, "off");
+	if (!daemon->plan->has_http)
+		return 0;
+	option_json(&kvraild_options, daemon->settings, &daemon->options_json);
+	if (daemon->options_json.failed)
+		return -ENOMEM;
+	fill_sources(daemon);
+	memset(&options, 0, sizeof(options));
+	options.address = daemon->settings->http;
+	options.token = daemon->plan->token;
+	options.control = server_control(daemon->server);
+	options.sources = &daemon->sources;
+	options.not_ready = daemon_not_ready;
+	options.context = daemon;
+	error = http_create(&options, &daemon->http);
+	if (error) {
+		text_fini(&daemon->options_json);
+		return error;
+	}
+	warn_of_open_address(daemon->settings->http);
+	daemon_http_url(daemon, detail, DETAIL);
+	return 0;
+}
+
+static void finish_pages(struct daemon *daemon)
+{
+	http_destroy(&daemon->http);
+	text_fini(&daemon->options_json);
+}
+
+void daemon_http_url(const struct daemon *daemon, char *out, size_t size)
+{
+	const char *address = daemon->settings->http;
+
+	snprintf(out, size, "http://%.*s:%u", (int)(strrchr(address, ':') - address), address, http_port(daemon->http));
+}
+
+/* ---- threads ---- */
+
+static int start_threads(struct daemon *daemon, char *detail)
+{
+	int error;
+
+	daemon->watch_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (daemon->watch_fd < 0)
+		return -errno;
+	daemon->accept_due = true;
+	error = daemon_start_loops(daemon);
+	if (error) {
+		close(daemon->watch_fd);
+		return error;
+	}
+	control_watch(server_control(daemon->server), daemon_watch_fd, daemon);
+	for (uint32_t i = 0; i < daemon->loop_count; i++) {
+		size_t length = strlen(detail);
+
+		snprintf(detail + length, DETAIL - length, "%s%s", i ? ", " : "", loop_name(daemon->loops[i]));
+		length = strlen(detail);
+		if (loop_core(daemon->loops[i]) >= 0)
+			snprintf(detail + length, DETAIL - length, " on core %d", loop_core(daemon->loops[i]));
+	}
+	return 0;
+}
+
+static void finish_threads(struct daemon *daemon)
+{
+	daemon_stop_loops(daemon);
+	close(daemon->watch_fd);
+}
+
+/* ---- the table ---- */
+
+static const struct {
+	const char *name;
+	int (*start)(struct daemon *daemon, char *detail);
+	void (*finish)(struct daemon *daemon);
+} steps[] = {
+	{ "limits", start_limits, NULL },
+	{ "socket", start_socket, finish_socket },
+	{ "device", start_device, finish_device },
+	{ "memory", start_memory, finish_memory },
+	{ "server", start_server, finish_server },
+	{ "loops", start_loops, daemon_free_loops },
+	{ "pages", start_pages, finish_pages },
+	{ "threads", start_threads, finish_threads },
+};
+
+static void finish_steps(struct daemon *daemon, size_t count)
+{
+	while (count-- > 0) {
+		if (steps[count].finish)
+			steps[count].finish(daemon);
+	}
+}
+
+int daemon_start(struct daemon *daemon)
+{
+	daemon->started_ns = clock_now_ns();
+	for (size_t i = 0; i < KVR_COUNT_OF(steps); i++) {
+		char detail[DETAIL] = "", time[TEXT_SHORT];
+		uint64_t start_ns = clock_now_ns();
+		int error = kvr_load_relaxed(&daemon_signals.leave) ? -EINTR : steps[i].start(daemon, detail);
+
+		if (error) {
+			if (error != -EINTR)
+				log_error("start: %s failed: %s", steps[i].name, strerror(-error));
+			finish_steps(daemon, i);
+			return error;
+		}
+		log_info("start: %-7s %s (%s)", steps[i].name, detail, text_time(time, clock_now_ns() - start_ns));
+	}
+	return 0;
+}
+
+void daemon_finish(struct daemon *daemon)
+{
+	finish_steps(daemon, KVR_COUNT_OF(steps));
+}
