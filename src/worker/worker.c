@@ -404,7 +404,7 @@ bool worker_arm(struct worker *worker)
 	if (ibv_req_notify_cq(worker->cq, 0) != 0)
 		return false;
 	/* What came between the last poll and the arming gives no event (pitfalls I13). */
-	return !poll_completions(worker);
+	return !poll_completions(worker) && ring_empty(&worker->mailbox->to_worker);
 }
 
 void worker_slept(struct worker *worker)
