@@ -17,11 +17,15 @@
  *
  * Order of eviction: least recently used first. What counts as use: publishing, the end of the last hold, cache_touch.
  * Callers touch the chunks of a chain from the last to the first, so that late chunks of a prefix go before early ones.
+ * There is a list for each object class (an entry is on that of its first object), and the oldest of all lists is the next
+ * victim. Where its pages cannot be cleared for the class that is wanted, that class's own list gives one: a class that has
+ * anything evictable always gets room.
  *
  * Table: open addressing over 64-byte buckets, full keys compared (pitfalls E09), grows a bucket at a time while it is used.
  * The memory that growing needs comes from outside (cache_wants_memory), since a step may not allocate.
  *
- * Owner: the management core. No call allocates, blocks or enters the kernel except cache_create and cache_destroy.
+ * Owner: the management core. No call allocates, blocks or enters the kernel except cache_create, cache_destroy and
+ * cache_allocate_memory, which is for a helper thread. Entries and spaces that are passed in must exist.
  */
 #ifndef KVRAIL_TIER_CACHE_H
 #define KVRAIL_TIER_CACHE_H
@@ -67,7 +71,7 @@ struct cache;
 
 /* 0, -EINVAL, -ENOMEM. */
 KVR_MUST_CHECK int cache_create(const struct cache_options *options, struct cache **cache);
-/* Gives every object back to L1. */
+/* Gives every resident object back to L1; staged ones are their holders' to abort before. Harmless on NULL in *cache. */
 void cache_destroy(struct cache **cache);
 const struct cache_counters *cache_get_counters(const struct cache *cache);
 void cache_get_stats(const struct cache *cache, struct cache_stats *stats);
@@ -109,15 +113,19 @@ void cache_touch(struct cache *cache, uint32_t entry);
 
 /* ---- writing ---- */
 
-/* Memory for one object. Evicts what it must, at most `evict_limit` entries (0: none), after checking that evicting will help.
- * 0 (l1_ref) when there is no room. */
+/* Memory for one object, of a class that the caller has acquired. Evicts what it must, at most `evict_limit` entries (0: none), after
+ * checking that evicting will help. One is enough when the class has something evictable; another class gives up its pages
+ * only when the limit covers all entries of a run's length. 0 (l1_ref) when there is no room: nothing was evicted then. */
 l1_ref cache_reserve(struct cache *cache, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit);
-/* True while reserving `count` objects of a class could succeed: free slots and pages plus what is evictable. A bound, cheap. */
+/* True while reserving `count` objects of a class could succeed: free slots and pages plus what is evictable. A bound, cheap; exact
+ * where all objects are of one class and entries have one part. */
 bool cache_could_reserve(const struct cache *cache, uint32_t object_class, uint64_t count);
 /* Makes a staged object visible. 0: published; -EEXIST: another one is resident already, ours has been freed; -ENOSPC: the table cannot
- * take another entry now (its memory has not come yet): ours is still staged, try again or abort. *entry is set for 0 and -EEXIST. */
+ * take another entry now (its memory has not come yet): ours is still staged, try again or abort. *entry is set for 0 and -EEXIST.
+ * part: below the space's number of parts. */
 KVR_MUST_CHECK int cache_publish(
 	struct cache *cache, uint32_t space, const uint8_t *digest, uint32_t part, l1_ref object, uint32_t *entry);
+/* Gives a staged object back: it was never visible. */
 void cache_abort(struct cache *cache, l1_ref object);
 
 /* ---- taking away ---- */

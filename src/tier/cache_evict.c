@@ -86,10 +86,13 @@ static l1_ref first_object(const struct cache *cache, struct cache_entry *entry)
 
 static bool may_evict(void *context, uint32_t owner, l1_ref object)
 {
-	const struct cache *cache = (const struct cache *)context;
+	struct cache *cache = (struct cache *)context;
 
 	(void)object;
-	return owner != L1_NO_OWNER && !entries_held(cache_entry_at(cache, owner));
+	if (owner == L1_NO_OWNER || cache->looks_left == 0)
+		return false;
+	cache->looks_left--;
+	return !entries_held(cache_entry_at(cache, owner));
 }
 
 static void evict_on_demand(struct cache *cache, uint32_t number)
@@ -166,6 +169,7 @@ static bool make_room(struct cache *cache, uint32_t object_class, uint32_t limit
 {
 	uint64_t tried[L1_CLASSES_MAX / 64] = { 0 };
 
+	cache->looks_left = CACHE_CLEAR_LOOKS;
 	for (uint32_t i = 0; i < CLASSES_TRIED; i++) {
 		uint32_t victim_class = oldest_class(cache, tried);
 

@@ -12,8 +12,10 @@
 KVR_BEGIN_C
 
 #define CACHE_UNIT_BYTES 64
-/* What l1_clear_plan may look at in one try: it bounds the time of a reservation that needs another class's pages. */
+/* Objects that one plan may take, and that all plans of one reservation may look at: they bound the time of a reservation that
+ * needs another class's pages. */
 #define CACHE_CLEAR_OBJECTS 1024
+#define CACHE_CLEAR_LOOKS (2 * CACHE_CLEAR_OBJECTS)
 
 struct cache {
 	struct table table;
@@ -31,7 +33,8 @@ struct cache {
 	uint64_t chunks, objects, resident_bytes;
 	uint64_t locks, pins, held_chunks;
 	uint32_t high_permille, low_permille;
-	bool evicting; /* between the crossing of high_permille and low_permille */
+	bool evicting;       /* between the crossing of high_permille and low_permille */
+	uint32_t looks_left; /* of CACHE_CLEAR_LOOKS */
 	l1_ref plan[CACHE_CLEAR_OBJECTS];
 	uint32_t plan_owners[CACHE_CLEAR_OBJECTS];
 	uint16_t plan_stamps[CACHE_CLEAR_OBJECTS];

@@ -266,6 +266,10 @@ static void a_limit_below_what_is_needed_evicts_nothing(void **state)
 
 	(void)state;
 	two_init(&two);
+	/* Uses have been counted beyond 32 bits. */
+	two.store.cache->stamp = (uint64_t)5 << 32;
+	for (uint64_t i = 0; i < 64; i++)
+		cache_touch(two.store.cache, store_find(&two.store, two.store.space, i * 5 % 64));
 	assert_int_equal(cache_reserve(two.store.cache, two.large, 0, 7), 0);
 	assert_int_equal(small_left(&two), 64);
 	assert_int_equal(cache_verify(two.store.cache, true), 0);
@@ -343,7 +347,122 @@ static void a_class_that_has_something_evictable_always_gets_room(void **state)
 	store_fini(&two.store);
 }
 
-/* Parts of two sizes in one chunk: the plan names its owner more than once. */
+/* Publishes an object of this class, without eviction; the entry. */
+static uint32_t put_class(struct store *store, uint32_t space, uint64_t chunk, uint32_t part, uint32_t object_class)
+{
+	l1_ref object = cache_reserve(store->cache, object_class, 0, 0);
+	uint8_t digest[CACHE_DIGEST_BYTES];
+	uint32_t entry = CACHE_NONE;
+
+	assert_int_not_equal(object, 0);
+	store_digest(chunk, digest);
+	assert_int_equal(cache_publish(store->cache, space, digest, part, object, &entry), 0);
+	return entry;
+}
+
+/* Ten older classes, of one page each between pages in use: none of them can make two pages, however many are tried. */
+static void a_class_gets_room_however_many_older_classes_there_are(void **state)
+{
+	struct store store;
+	uint32_t large;
+	l1_ref object;
+
+	(void)state;
+	store_init(&store, PAGE, 22, 1, NULL);
+	for (uint64_t i = 0; i < 10; i++) {
+		uint32_t other;
+
+		assert_int_equal(l1_class_acquire(store.l1, PAGE - 64 * (i + 1), &other), 0);
+		put_class(&store, store.space, 100 + i, 0, other);
+		cache_pin(store.cache, store_put(&store, store.space, i, 0));
+	}
+	assert_int_equal(l1_class_acquire(store.l1, 2 * PAGE, &large), 0);
+	put_class(&store, store.space, 200, 0, large);
+	object = cache_reserve(store.cache, large, 0, 50);
+	assert_int_not_equal(object, 0);
+	assert_int_equal(store_find(&store, store.space, 200), CACHE_NONE);
+	assert_int_equal(store_stats(&store).chunks, 20);
+	cache_abort(store.cache, object);
+	for (uint64_t i = 0; i < 10; i++)
+		cache_unpin(store.cache, store_find(&store, store.space, i));
+	store_fini(&store);
+}
+
+/* 253 pages of 16 chunks each; 64 pages are wanted. The three oldest chunks stand in stretches of 62, the fourth in one of 64. */
+static void looking_for_pages_ends_after_a_bounded_time(void **state)
+{
+	static const uint64_t pinned[] = { 62, 125, 188 };
+	static const uint64_t oldest[] = { 0, 63, 126, 189 };
+	struct store store;
+	uint32_t large;
+	l1_ref object;
+
+	(void)state;
+	store_init(&store, 4096, 253 * 16, 1, NULL);
+	assert_int_equal(l1_class_acquire(store.l1, 64 * PAGE, &large), 0);
+	for (uint64_t i = 0; i < 253 * 16; i++) {
+		store_put(&store, store.space, i, 0);
+		store_feed(&store);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		cache_pin(store.cache, store_find(&store, store.space, pinned[i] * 16));
+	for (uint64_t i = 0; i < 253 * 16; i++)
+		if (i != oldest[0] * 16 && i != oldest[1] * 16 && i != oldest[2] * 16 && i != oldest[3] * 16)
+			cache_touch(store.cache, store_find(&store, store.space, i));
+	assert_int_equal(cache_reserve(store.cache, large, 0, 5000), 0);
+	assert_int_equal(store_stats(&store).chunks, 253 * 16);
+	cache_touch(store.cache, store_find(&store, store.space, oldest[1] * 16));
+	cache_touch(store.cache, store_find(&store, store.space, oldest[2] * 16));
+	object = cache_reserve(store.cache, large, 0, 5000);
+	assert_int_not_equal(object, 0);
+	assert_int_equal(store_stats(&store).chunks, 253 * 16 - 1024);
+	cache_abort(store.cache, object);
+	for (uint32_t i = 0; i < 3; i++)
+		cache_unpin(store.cache, store_find(&store, store.space, pinned[i] * 16));
+	store_fini(&store);
+}
+
+/* Its first object is large, its second one small: it stands on the list of large ones, and a small one is wanted. */
+static void a_chunk_of_two_sizes_gives_way_to_either(void **state)
+{
+	struct store store;
+	uint32_t large;
+	l1_ref object;
+
+	(void)state;
+	store_init(&store, PAGE, 10, 2, NULL);
+	assert_int_equal(l1_class_acquire(store.l1, 8 * PAGE, &large), 0);
+	put_class(&store, store.space, 1, 0, large);
+	put_class(&store, store.space, 1, 1, store.object_class);
+	put_class(&store, store.space, 2, 1, store.object_class);
+	assert_int_equal(cache_verify(store.cache, true), 0);
+	object = cache_reserve(store.cache, store.object_class, 0, 1);
+	assert_int_not_equal(object, 0);
+	assert_int_equal(store_find(&store, store.space, 1), CACHE_NONE);
+	assert_int_equal(cache_get_counters(store.cache)->evicted_for_class, 0);
+	cache_abort(store.cache, object);
+	store_fini(&store);
+}
+
+static void a_part_that_comes_to_a_held_chunk_is_not_evictable(void **state)
+{
+	struct store store;
+	uint32_t entry;
+
+	(void)state;
+	store_init(&store, PAGE, 2, 2, NULL);
+	entry = store_put(&store, store.space, 1, 0);
+	cache_pin(store.cache, entry);
+	assert_int_equal(store_put(&store, store.space, 1, 1), entry);
+	assert_int_equal(cache_verify(store.cache, false), 0);
+	assert_false(cache_could_reserve(store.cache, store.object_class, 1));
+	assert_int_equal(cache_reserve(store.cache, store.object_class, 0, 10), 0);
+	cache_unpin(store.cache, entry);
+	assert_true(cache_could_reserve(store.cache, store.object_class, 2));
+	store_fini(&store);
+}
+
+/* Objects of one chunk side by side: the plan names their owner more than once. */
 static void a_chunk_whose_objects_lie_in_the_way_several_times_goes_once(void **state)
 {
 	struct store store;
@@ -406,6 +525,10 @@ int main(void)
 		cmocka_unit_test(chunks_in_use_are_gone_around_or_stop_it),
 		cmocka_unit_test(staged_objects_of_another_class_are_never_taken),
 		cmocka_unit_test(a_class_that_has_something_evictable_always_gets_room),
+		cmocka_unit_test(a_class_gets_room_however_many_older_classes_there_are),
+		cmocka_unit_test(looking_for_pages_ends_after_a_bounded_time),
+		cmocka_unit_test(a_chunk_of_two_sizes_gives_way_to_either),
+		cmocka_unit_test(a_part_that_comes_to_a_held_chunk_is_not_evictable),
 		cmocka_unit_test(a_chunk_whose_objects_lie_in_the_way_several_times_goes_once),
 		cmocka_unit_test(the_background_evicts_from_the_high_mark_to_the_low_mark),
 	};

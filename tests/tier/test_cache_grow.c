@@ -108,6 +108,25 @@ static void without_memory_for_growing_publishing_says_so_and_goes_on_later(void
 	store_fini(&store);
 }
 
+static void a_table_that_cannot_grow_is_filled_to_fifteen_sixteenths(void **state)
+{
+	struct cache_tuning tuning = { .slab_shift = 9, .buckets = 16 };
+	struct store store;
+	uint64_t i = 0;
+
+	(void)state;
+	store_init(&store, 4096, 512, 1, &tuning);
+	for (; i < 96; i++) {
+		assert_int_equal(cache_wants_memory(store.cache), 0);
+		assert_int_equal(try_put(&store, i, 0), 0);
+	}
+	assert_int_equal(cache_wants_memory(store.cache), 32 * sizeof(struct table_bucket));
+	while (try_put(&store, i, 0) == 0)
+		i++;
+	assert_int_equal(i, 120);
+	store_fini(&store);
+}
+
 static void slabs_run_out_and_are_supplied(void **state)
 {
 	struct cache_tuning tuning = { .slab_shift = 9, .buckets = 4096 };
@@ -211,6 +230,30 @@ static void equal_hashes_cost_time_and_never_a_wrong_answer(void **state)
 	store_fini(&store);
 }
 
+/* One bit apart, in each of the 256, and in one bucket row: only the whole key tells them apart. */
+static void keys_that_differ_in_one_bit_are_different_chunks(void **state)
+{
+	struct cache_tuning tuning = { .same_hash = true, .slab_shift = 9, .buckets = 64 };
+	struct store store;
+	uint32_t entries[257];
+
+	(void)state;
+	store_init(&store, 4096, 512, 1, &tuning);
+	store_feed(&store);
+	for (uint32_t bit = 0; bit <= 256; bit++) {
+		uint8_t digest[CACHE_DIGEST_BYTES] = { 0 };
+		l1_ref object = cache_reserve(store.cache, store.object_class, 0, 0);
+
+		if (bit < 256)
+			digest[bit / 8] = (uint8_t)(1 << bit % 8);
+		assert_int_equal(cache_publish(store.cache, store.space, digest, 0, object, &entries[bit]), 0);
+		store_feed(&store);
+		for (uint32_t other = 0; other < bit; other++)
+			assert_int_not_equal(entries[bit], entries[other]);
+	}
+	store_fini(&store);
+}
+
 /* All that the cache and L1 keep for it; the objects' own bytes excepted. */
 static double bytes_per_object(uint32_t parts)
 {
@@ -248,9 +291,11 @@ int main(void)
 		cmocka_unit_test(every_chunk_is_found_at_every_moment_of_growing),
 		cmocka_unit_test(a_lookup_crosses_an_unfinished_growth),
 		cmocka_unit_test(without_memory_for_growing_publishing_says_so_and_goes_on_later),
+		cmocka_unit_test(a_table_that_cannot_grow_is_filled_to_fifteen_sixteenths),
 		cmocka_unit_test(slabs_run_out_and_are_supplied),
 		cmocka_unit_test(slabs_of_part_lists_come_back_when_they_are_empty),
 		cmocka_unit_test(equal_hashes_cost_time_and_never_a_wrong_answer),
+		cmocka_unit_test(keys_that_differ_in_one_bit_are_different_chunks),
 		cmocka_unit_test(an_object_costs_less_than_two_hundred_bytes),
 	};
 

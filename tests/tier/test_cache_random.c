@@ -412,7 +412,7 @@ static void world_fini(struct world *world)
 static void run(uint64_t seed, bool one_class, bool same_hash)
 {
 	static void (*const steps[])(struct world *) = { step_reserve, step_reserve, step_reserve, step_reserve,
-		step_publish, step_publish, step_publish, step_publish, step_publish, step_abort, step_hold,
+		step_publish, step_publish, step_publish, step_publish, step_publish, step_abort, step_hold, step_hold,
 		step_let_go, step_let_go, step_match, step_clear, step_background, step_memory, step_space };
 	static struct world world;
 	const struct cache_counters *counters;
