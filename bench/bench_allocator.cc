@@ -1,6 +1,6 @@
-// How long does L1 take: an object allocated and freed, in an empty L1, in one that is full but for one object, and with objects
-// of three sizes that come and go at random; ns per pair. Then a reservation in a full cache, which evicts, and its publishing.
-// Counters: share of L1 that rounding loses, bytes of L1's own tables for each object.
+// How long does L1 take: an object allocated and freed, in an empty L1, in one that is full but for one object, and
+// with objects of three sizes that come and go at random; ns per pair. Then a reservation in a full cache, which
+// evicts, and its publishing. Counters: share of L1 that rounding loses, bytes of L1's own tables for each object.
 #include <benchmark/benchmark.h>
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// How long does the chunk table take: a find, and a LOOKUP of 512 chunks (match, lock, unlock) of random chains, by number of
-// objects; ns per chunk and us per lookup. Counter: bytes of memory per object, all of the table counted.
+// How long does the chunk table take: a find, and a LOOKUP of 512 chunks (match, lock, unlock) of random chains, by
+// number of objects; ns per chunk and us per lookup. Counter: bytes of memory per object, all of the table counted.
 #include <benchmark/benchmark.h>
 
 #include <sys/mman.h>

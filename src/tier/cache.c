@@ -43,8 +43,8 @@ uint32_t cache_find(const struct cache *cache, uint32_t space, const uint8_t *di
 	return number != 0 ? number : CACHE_NONE;
 }
 
-/* Chunks go through cache_match in batches: buckets asked for, then entries asked for, then compared. A batch is about as many
- * cache misses as a core has in flight. */
+/* Chunks go through cache_match in batches: buckets asked for, then entries asked for, then compared. A batch is
+ * about as many cache misses as a core has in flight. */
 #define MATCH_BATCH 16u
 #define MATCH_STEPS (MATCH_BATCH * 4) /* three batches are under way */
 

@@ -1,8 +1,9 @@
 /*
  * cache.h - what is in L1: the chunk table, who may take it away, and eviction.
  *
- * One entry per chunk of one space, with one object per rank and group inside, so that a lookup for eight ranks costs one probe a
- * chunk. A space is (model identity, salt): two chunks with equal digests in different spaces are different entries, always.
+ * One entry per chunk of one space, with one object per rank and group inside, so that a lookup for eight ranks costs
+ * one probe a chunk. A space is (model identity, salt): two chunks with equal digests in different spaces are
+ * different entries, always.
  *
  * States of one object of a chunk:
  *
@@ -11,18 +12,18 @@
  *   staged --cache_abort----> freed
  *   resident --evict, clear--> freed     (whole entries: the objects of all ranks; never one that is held)
  *
- * An entry is held while its locks (sessions that are going to read it) or pins (transfers that move it) are not zero. A held
- * entry is on no eviction list; when the last hold goes it becomes the most recently used one. So eviction always finds
- * its victim at once, whatever is locked.
+ * An entry is held while its locks (sessions that are going to read it) or pins (transfers that move it) are not
+ * zero. A held entry is on no eviction list; when the last hold goes it becomes the most recently used one. So
+ * eviction always finds its victim at once, whatever is locked.
  *
- * Order of eviction: least recently used first. What counts as use: publishing, the end of the last hold, cache_touch.
- * Callers touch the chunks of a chain from the last to the first, so that late chunks of a prefix go before early ones.
- * There is a list for each object class (an entry is on that of its first object), and the oldest of all lists is the next
- * victim. Where its pages cannot be cleared for the class that is wanted, that class's own list gives one: a class that has
- * anything evictable always gets room.
+ * Order of eviction: least recently used first. What counts as use: publishing, the end of the last hold,
+ * cache_touch. Callers touch the chunks of a chain from the last to the first, so that late chunks of a prefix go
+ * before early ones. There is a list for each object class (an entry is on that of its first object), and the oldest
+ * of all lists is the next victim. Where its pages cannot be cleared for the class that is wanted, that class's own
+ * list gives one: a class that has anything evictable always gets room.
  *
- * Table: open addressing over 64-byte buckets, full keys compared (pitfalls E09), grows a bucket at a time while it is used.
- * The memory that growing needs comes from outside (cache_wants_memory), since a step may not allocate.
+ * Table: open addressing over 64-byte buckets, full keys compared (pitfalls E09), grows a bucket at a time while it
+ * is used. The memory that growing needs comes from outside (cache_wants_memory), since a step may not allocate.
  *
  * Owner: the management core. No call allocates, blocks or enters the kernel except cache_create, cache_destroy and
  * cache_allocate_memory, which is for a helper thread. Entries and spaces that are passed in must exist.
@@ -71,17 +72,20 @@ struct cache;
 
 /* 0, -EINVAL, -ENOMEM. */
 KVR_MUST_CHECK int cache_create(const struct cache_options *options, struct cache **cache);
-/* Gives every resident object back to L1; staged ones are their holders' to abort before. Harmless on NULL in *cache. */
+/* Gives every resident object back to L1; staged ones are their holders' to abort before. Harmless on NULL in
+ * *cache. */
 void cache_destroy(struct cache **cache);
 const struct cache_counters *cache_get_counters(const struct cache *cache);
 void cache_get_stats(const struct cache *cache, struct cache_stats *stats);
-/* As l1_verify, over table, lists and counts; with `expect_idle` also that no locks, pins and staged objects exist. 0 or -EILSEQ. */
+/* As l1_verify, over table, lists and counts; with `expect_idle` also that no locks, pins and staged objects exist. 0
+ * or -EILSEQ. */
 int cache_verify(const struct cache *cache, bool expect_idle);
 
 /* ---- spaces ---- */
 
-/* Finds or makes the space of (model, salt) and takes a reference. model: a number that the caller gives to a model identity of a
- * tenant; parts: objects per chunk (ranks x groups), the same for every space of a model. CACHE_NONE when spaces_max are in use. */
+/* Finds or makes the space of (model, salt) and takes a reference. model: a number that the caller gives to a model
+ * identity of a tenant; parts: objects per chunk (ranks x groups), the same for every space of a model. CACHE_NONE
+ * when spaces_max are in use. */
 uint32_t cache_space_acquire(struct cache *cache, uint32_t model, const uint8_t salt[32], uint32_t parts);
 /* A space without references stays while it has chunks and goes with the last. */
 void cache_space_release(struct cache *cache, uint32_t space);
@@ -92,8 +96,8 @@ uint64_t cache_model_chunks(const struct cache *cache, uint32_t model);
 
 /* The entry of a chunk or CACHE_NONE. */
 uint32_t cache_find(const struct cache *cache, uint32_t space, const uint8_t *digest);
-/* How many of the first `count` (<= 4096) chunks are there with the objects of all parts, counted up to the first that is not, and their
- * entries. Prefetches ahead; takes no lock. digests: 32 * count bytes. */
+/* How many of the first `count` (<= 4096) chunks are there with the objects of all parts, counted up to the first
+ * that is not, and their entries. Prefetches ahead; takes no lock. digests: 32 * count bytes. */
 uint32_t cache_match(
 	const struct cache *cache, uint32_t space, const uint8_t *digests, uint32_t count, uint32_t *entries);
 /* The object of one part of an entry, 0 when absent. */
@@ -104,7 +108,8 @@ bool cache_complete(const struct cache *cache, uint32_t entry);
 /* ---- holding ---- */
 
 void cache_lock(struct cache *cache, uint32_t entry, uint32_t count);
-/* count must not exceed the locks taken: who holds what is the session's book, checked there; a debug assertion here. */
+/* count must not exceed the locks taken: who holds what is the session's book, checked there; a debug assertion
+ * here. */
 void cache_unlock(struct cache *cache, uint32_t entry, uint32_t count);
 void cache_pin(struct cache *cache, uint32_t entry);
 void cache_unpin(struct cache *cache, uint32_t entry);
@@ -113,16 +118,17 @@ void cache_touch(struct cache *cache, uint32_t entry);
 
 /* ---- writing ---- */
 
-/* Memory for one object, of a class that the caller has acquired. Evicts what it must, at most `evict_limit` entries (0: none), after
- * checking that evicting will help. One is enough when the class has something evictable; another class gives up its pages
- * only when the limit covers all entries of a run's length. 0 (l1_ref) when there is no room: nothing was evicted then. */
+/* Memory for one object, of a class that the caller has acquired. Evicts what it must, at most `evict_limit` entries
+ * (0: none), after checking that evicting will help. One is enough when the class has something evictable; another
+ * class gives up its pages only when the limit covers all entries of a run's length. 0 (l1_ref) when there is no
+ * room: nothing was evicted then. */
 l1_ref cache_reserve(struct cache *cache, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit);
-/* True while reserving `count` objects of a class could succeed: free slots and pages plus what is evictable. A bound, cheap; exact
- * where all objects are of one class and entries have one part. */
+/* True while reserving `count` objects of a class could succeed: free slots and pages plus what is evictable. A
+ * bound, cheap; exact where all objects are of one class and entries have one part. */
 bool cache_could_reserve(const struct cache *cache, uint32_t object_class, uint64_t count);
-/* Makes a staged object visible. 0: published; -EEXIST: another one is resident already, ours has been freed; -ENOSPC: the table cannot
- * take another entry now (its memory has not come yet): ours is still staged, try again or abort. *entry is set for 0 and -EEXIST.
- * part: below the space's number of parts. */
+/* Makes a staged object visible. 0: published; -EEXIST: another one is resident already, ours has been freed;
+ * -ENOSPC: the table cannot take another entry now (its memory has not come yet): ours is still staged, try again or
+ * abort. *entry is set for 0 and -EEXIST. part: below the space's number of parts. */
 KVR_MUST_CHECK int cache_publish(
 	struct cache *cache, uint32_t space, const uint8_t *digest, uint32_t part, l1_ref object, uint32_t *entry);
 /* Gives a staged object back: it was never visible. */
@@ -130,24 +136,27 @@ void cache_abort(struct cache *cache, l1_ref object);
 
 /* ---- taking away ---- */
 
-/* Background eviction towards low_permille once high_permille was crossed: at most `limit` entries; returns how many. */
+/* Background eviction towards low_permille once high_permille was crossed: at most `limit` entries; returns how
+ * many. */
 uint32_t cache_evict_step(struct cache *cache, uint32_t limit);
 /* True while cache_evict_step has work. */
 bool cache_evict_due(const struct cache *cache);
-/* Drops chunks that are not held, of the models for which wanted(context, model) is true: looks at `limit` entries from *cursor (start with 0),
- * advances it, adds to *dropped and *kept. Returns true when all have been looked at. */
+/* Drops chunks that are not held, of the models for which wanted(context, model) is true: looks at `limit` entries
+ * from *cursor (start with 0), advances it, adds to *dropped and *kept. Returns true when all have been looked at. */
 bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_t model), void *context,
 	uint32_t *cursor, uint32_t limit, uint64_t *dropped, uint64_t *kept);
 
 /* ---- growing ---- */
 
-/* Bytes that the table would like to have next; 0: nothing. The owner has a helper thread allocate them and supplies them; what is
- * wanted may change meanwhile, which does no harm. First buckets (the table is three quarters full), then a spare slab. */
+/* Bytes that the table would like to have next; 0: nothing. The owner has a helper thread allocate them and supplies
+ * them; what is wanted may change meanwhile, which does no harm. First buckets (the table is three quarters full),
+ * then a spare slab. */
 uint64_t cache_wants_memory(const struct cache *cache);
-/* For the helper thread: zeroed and touched memory, on huge pages where that can be had, to be freed with free(). NULL: none. */
+/* For the helper thread: zeroed and touched memory, on huge pages where that can be had, to be freed with free().
+ * NULL: none. */
 void *cache_allocate_memory(uint64_t bytes);
-/* Hands over what cache_allocate_memory gave for that many bytes, as cache_wants_memory said (then or before); NULL: could not be
- * had, it goes on asking. */
+/* Hands over what cache_allocate_memory gave for that many bytes, as cache_wants_memory said (then or before); NULL:
+ * could not be had, it goes on asking. */
 void cache_supply_memory(struct cache *cache, void *memory, uint64_t bytes);
 /* Memory that the table has done with, for a helper thread to free(); NULL: none. */
 void *cache_take_garbage(struct cache *cache);

@@ -12,8 +12,8 @@
 KVR_BEGIN_C
 
 #define CACHE_UNIT_BYTES 64
-/* Objects that one plan may take, and that all plans of one reservation may look at: they bound the time of a reservation that
- * needs another class's pages. */
+/* Objects that one plan may take, and that all plans of one reservation may look at: they bound the time of a
+ * reservation that needs another class's pages. */
 #define CACHE_CLEAR_OBJECTS 1024
 #define CACHE_CLEAR_LOOKS (2 * CACHE_CLEAR_OBJECTS)
 

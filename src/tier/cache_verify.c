@@ -111,7 +111,7 @@ static int verify_totals(const struct cache *cache, const struct totals *totals)
 		stats.used_bytes == totals->bytes + cache->staged_bytes)
 		return 0;
 	log_error(
-		"cache: found %lu chunks, %lu objects of %lu bytes, %lu locks, %lu pins, %lu held, %lu listed: sums do not agree",
+		"cache: wrong sums: there are %lu chunks, %lu objects, %lu bytes, %lu locks, %lu pins, %lu held, %lu listed",
 		(unsigned long)totals->chunks, (unsigned long)totals->objects, (unsigned long)totals->bytes,
 		(unsigned long)totals->locks, (unsigned long)totals->pins, (unsigned long)totals->held,
 		(unsigned long)totals->listed);

@@ -1,8 +1,10 @@
 /*
- * entries.h - the memory of the cache: slabs of entries, slabs of part lists, and how more of it comes. Internal to the cache.
+ * entries.h - the memory of the cache: slabs of entries, slabs of part lists, and how more of it comes. Internal to
+ * the cache.
  *
- * A slab is 2 MiB (less in tests) and belongs to the entries or to the part lists of one size. Entry numbers are stable. One spare
- * slab is kept ahead, so that a step hardly ever finds none; whoever took it makes cache_wants_memory ask for the next.
+ * A slab is 2 MiB (less in tests) and belongs to the entries or to the part lists of one size. Entry numbers are
+ * stable. One spare slab is kept ahead, so that a step hardly ever finds none; whoever took it makes
+ * cache_wants_memory ask for the next.
  */
 #ifndef KVRAIL_TIER_ENTRIES_H
 #define KVRAIL_TIER_ENTRIES_H

@@ -7,11 +7,11 @@
  *   | obj obj obj obj .. | obj obj obj        |           | obj obj obj obj ..           |
  *   +--------------------+--------------------+-----------+------------------------------+
  *
- * All objects of one registration have one size, so each size gets a class, and a class takes whole runs of pages from the
- * area: as many objects a run as keep the loss below 2 % (one, where objects are larger than 3.2 MiB; objects smaller than
- * 4 KiB take 4 KiB each). Where no pages for a whole run are free, a shorter one is made of what is left at the end of an
- * area. A run whose objects are all free goes back to the pages at once and merges with its neighbours; so a change of
- * models needs no restart. L1's own tables cost 0.15 % of the memory.
+ * All objects of one registration have one size, so each size gets a class, and a class takes whole runs of pages
+ * from the area: as many objects a run as keep the loss below 2 % (one, where objects are larger than 3.2 MiB;
+ * objects smaller than 4 KiB take 4 KiB each). Where no pages for a whole run are free, a shorter one is made of what
+ * is left at the end of an area. A run whose objects are all free goes back to the pages at once and merges with its
+ * neighbours; so a change of models needs no restart. L1's own tables cost 0.15 % of the memory.
  *
  * Owner: the management core, no other thread; no call allocates, blocks or enters the kernel, except l1_create and
  * l1_destroy. Other threads may use the address of an object that they were handed.
@@ -60,19 +60,22 @@ struct l1;
 KVR_MUST_CHECK int l1_create(const struct l1_area *areas, uint32_t area_count, struct l1 **l1);
 void l1_destroy(struct l1 **l1);
 
-/* The class of objects of that size; the same size gives the same class, and a class that nobody uses any more (l1_class_release)
- * is recycled. 0, -EINVAL (0 bytes), -E2BIG (larger than the largest area), -ENOSPC (L1_CLASSES_MAX in use). */
+/* The class of objects of that size; the same size gives the same class, and a class that nobody uses any more
+ * (l1_class_release) is recycled. 0, -EINVAL (0 bytes), -E2BIG (larger than the largest area), -ENOSPC
+ * (L1_CLASSES_MAX in use). */
 KVR_MUST_CHECK int l1_class_acquire(struct l1 *l1, uint64_t object_bytes, uint32_t *object_class);
 /* Drops one use. Objects of it may still be in use: the class lives until the last is freed. */
 void l1_class_release(struct l1 *l1, uint32_t object_class);
 uint64_t l1_class_bytes(const struct l1 *l1, uint32_t object_class);
 /* What an object of the class takes: its bytes rounded up, without its share of the run's end. */
 uint64_t l1_class_slot_bytes(const struct l1 *l1, uint32_t object_class);
-/* How many more objects of this class fit now without eviction (pages that no run has are counted for it). Exact while free
- * stretches of more than 4 MiB do not resemble each other within 3 %; otherwise it may be a little too high, never too low. */
+/* How many more objects of this class fit now without eviction (pages that no run has are counted for it). Exact
+ * while free stretches of more than 4 MiB do not resemble each other within 3 %; otherwise it may be a little too
+ * high, never too low. */
 uint64_t l1_class_room(const struct l1 *l1, uint32_t object_class);
 
-/* 0 when neither a slot nor pages for a new run are free. `preferred_area`: tried first; owner: any number of the caller's. */
+/* 0 when neither a slot nor pages for a new run are free. `preferred_area`: tried first; owner: any number of the
+ * caller's. */
 l1_ref l1_allocate(struct l1 *l1, uint32_t object_class, uint32_t preferred_area, uint32_t owner);
 void l1_free(struct l1 *l1, l1_ref object);
 
@@ -85,16 +88,17 @@ void l1_set_owner(struct l1 *l1, l1_ref object, uint32_t owner);
 
 /*
  * Making room for another class. Looks for a stretch of pages around `victim`'s run that would hold one run of
- * `object_class`, asking may_evict(context, owner, object) for every object on it; free pages count as they are. On success the
- * objects to be evicted are in objects[0 .. *count-1] (nothing has been changed). Looks at no more than `capacity` objects.
- * 0, -ENOSPC (an object in the way may not go, or more than `capacity`).
+ * `object_class`, asking may_evict(context, owner, object) for every object on it; free pages count as they are. On
+ * success the objects to be evicted are in objects[0 .. *count-1] (nothing has been changed). 0, -ENOSPC
+ * (an object in the way may not go, or they are more than `capacity`).
  */
 KVR_MUST_CHECK int l1_clear_plan(const struct l1 *l1, uint32_t object_class, l1_ref victim,
 	bool (*may_evict)(void *context, uint32_t owner, l1_ref object), void *context, l1_ref *objects,
 	uint32_t capacity, uint32_t *count);
 
 void l1_get_stats(const struct l1 *l1, struct l1_stats *stats);
-/* Walks everything and checks what must hold (tests, `kvrailctl check`): 0, or -EILSEQ after logging the first contradiction. */
+/* Walks everything and checks what must hold (tests, `kvrailctl check`): 0, or -EILSEQ after logging the first
+ * contradiction. */
 int l1_verify(const struct l1 *l1);
 
 KVR_END_C

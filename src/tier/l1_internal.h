@@ -2,8 +2,8 @@
  * l1_internal.h - the structs of L1, for its own files and tests.
  *
  *   l1_ref:  bits 63..32: first page of the run, plus 1     bits 31..0: slot in the run
- *   owners:  16 numbers a page; a run uses those from 16 * (first page) on, one a slot: the owner of an object in use, the next
- *            free slot of a freed one. So 4 KiB is the smallest slot.
+ *   owners:  16 numbers a page; a run uses those from 16 * (first page) on, one a slot: the owner of an object in use,
+ *            the next free slot of a freed one. So 4 KiB is the smallest slot.
  */
 #ifndef KVRAIL_TIER_L1_INTERNAL_H
 #define KVRAIL_TIER_L1_INTERNAL_H

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number behind `key` in a file of "key: number unit" lines, or the file's first number when key is "". False: not there. */
+/* The number behind `key` in a file of "key: number unit" lines, or the file's first number when key is "". False:
+ * not there. */
 static bool read_number(const char *path, const char *key, uint64_t *value)
 {
 	char line[256];

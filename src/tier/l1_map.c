@@ -196,7 +196,8 @@ static void log_no_memory(uint64_t bytes)
 		rlimit.rlim_cur == RLIM_INFINITY ? "unlimited" : text_size(space, rlimit.rlim_cur));
 }
 
-/* Reserved huge pages are memory that has been set aside already; normal pages must be there before they are touched. */
+/* Reserved huge pages are memory that has been set aside already; normal pages must be there before they are
+ * touched. */
 static bool fits(enum l1_page_kind kind, uint64_t bytes)
 {
 	struct l1_limit limit;

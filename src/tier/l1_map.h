@@ -21,10 +21,10 @@ struct l1_mapping {
 	uint64_t touch_ns; /* time that touching took */
 };
 
-/* Maps, binds to `numa_node` (-1: not), touches with `threads` threads in parallel, and locks where the limit allows (a warning that
- * names RLIMIT_MEMLOCK where not). `stop` (may be NULL) is looked at during touching: non-zero gives -EINTR soon.
- * Touching is done so that a page that can't be had is an error and never a SIGBUS (MADV_POPULATE_WRITE).
- * 0, -ENOMEM (with the size and the limit hit in the log), -EINVAL, -EINTR. */
+/* Maps, binds to `numa_node` (-1: not), touches with `threads` threads in parallel, and locks where the limit allows
+ * (a warning that names RLIMIT_MEMLOCK where not). `stop` (may be NULL) is looked at during touching: non-zero gives
+ * -EINTR soon. Touching is done so that a page that can't be had is an error and never a SIGBUS
+ * (MADV_POPULATE_WRITE). 0, -ENOMEM (with the size and the limit hit in the log), -EINVAL, -EINTR. */
 KVR_MUST_CHECK int l1_map(uint64_t bytes, int numa_node, unsigned threads, const int *stop, struct l1_mapping *mapping);
 void l1_unmap(struct l1_mapping *mapping);
 /* "1 GiB pages", "2 MiB pages", "transparent huge pages", "4 KiB pages". */

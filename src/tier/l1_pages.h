@@ -1,12 +1,13 @@
 /*
  * l1_pages.h - the pages of one area: free extents by size, and the tags at the ends of every extent. Internal to L1.
  *
- * An extent is a stretch of pages that is free or is one run. Its first page says what it is, its first and last page say how
- * long it is, so the neighbours of an extent are found without a search and free ones merge at once:
+ * An extent is a stretch of pages that is free or is one run. Its first page says what it is, its first and last page
+ * say how long it is, so the neighbours of an extent are found without a search and free ones merge at once:
  *
  *   | FREE 5 | .. | .. | .. | END 5 | RUN 3 | .. | END 3 | FREE 1 | RUN 2 | END 2 |
  *
- * Free extents hang in bins by their length: one bin for each length below 64 pages, above that 32 bins for each power of two.
+ * Free extents hang in bins by their length: one bin for each length below 64 pages, above that 32 bins for each
+ * power of two.
  */
 #ifndef KVRAIL_TIER_L1_PAGES_H
 #define KVRAIL_TIER_L1_PAGES_H
@@ -58,7 +59,8 @@ struct l1_extents {     /* one area */
 /* One free extent over all pages. `pages` is the array of all areas; it stays the caller's. */
 void l1_extents_init(struct l1_extents *extents, struct l1_page *pages, uint32_t first, uint32_t count);
 
-/* Takes `count` pages off the front of a free extent that fits well; its first page becomes RUN. L1_NO_PAGE: none is long enough. */
+/* Takes `count` pages off the front of a free extent that fits well; its first page becomes RUN. L1_NO_PAGE: none is
+ * long enough. */
 uint32_t l1_extents_take(struct l1_extents *extents, struct l1_page *pages, uint32_t count);
 /* As l1_extents_take, off the front of this free extent, which has at least `count` pages. */
 void l1_extents_take_from(struct l1_extents *extents, struct l1_page *pages, uint32_t extent, uint32_t count);

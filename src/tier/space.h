@@ -49,7 +49,8 @@ KVR_MUST_CHECK int space_table_init(struct space_table *table, uint32_t capacity
 void space_table_fini(struct space_table *table);
 uint64_t space_table_bytes(const struct space_table *table);
 
-/* The number of the space, with one more reference; UINT32_MAX: the table is full, or the space has another number of parts. */
+/* The number of the space, with one more reference; UINT32_MAX: the table is full, or the space has another number of
+ * parts. */
 uint32_t space_acquire(struct space_table *table, uint32_t model, const uint8_t *salt, uint32_t parts);
 void space_release(struct space_table *table, uint32_t number);
 void space_add_chunk(struct space_table *table, uint32_t number);

@@ -1,12 +1,14 @@
 /*
- * table.h - buckets of the chunk table: 32 bits of hash and an entry number, eight to a cache line. Internal to the cache.
+ * table.h - buckets of the chunk table: 32 bits of hash and an entry number, eight to a cache line. Internal to the
+ * cache.
  *
- * Linear probing over buckets. For each element, all buckets from its home up to the one it stands in are full; removing one
- * moves later elements back, so there are no tombstones and a search ends at the first bucket that is not full. The home is
- * the low bits of the stored hash, so elements move between tables without a look at their entries.
+ * Linear probing over buckets. For each element, all buckets from its home up to the one it stands in are full;
+ * removing one moves later elements back, so there are no tombstones and a search ends at the first bucket that is
+ * not full. The home is the low bits of the stored hash, so elements move between tables without a look at their
+ * entries.
  *
- * Growing moves bucket after bucket to a table of twice the size. The old table is then a ring that starts at `first`: the
- * buckets below are gone, and homes below `first` count as `first`.
+ * Growing moves bucket after bucket to a table of twice the size. The old table is then a ring that starts at
+ * `first`: the buckets below are gone, and homes below `first` count as `first`.
  */
 #ifndef KVRAIL_TIER_TABLE_H
 #define KVRAIL_TIER_TABLE_H

@@ -388,7 +388,8 @@ static void a_class_gets_room_however_many_older_classes_there_are(void **state)
 	store_fini(&store);
 }
 
-/* 253 pages of 16 chunks each; 64 pages are wanted. The three oldest chunks stand in stretches of 62, the fourth in one of 64. */
+/* 253 pages of 16 chunks each; 64 pages are wanted. The three oldest chunks stand in stretches of 62, the fourth in
+ * one of 64. */
 static void looking_for_pages_ends_after_a_bounded_time(void **state)
 {
 	static const uint64_t pinned[] = { 62, 125, 188 };

@@ -1,6 +1,7 @@
 /*
- * The cache against a model of arrays and linear search, over seeded random programs of all calls: little memory, so that eviction
- * never rests; tiny slabs and few buckets, so that growing never rests; memory for growing that comes late or not at all.
+ * The cache against a model of arrays and linear search, over seeded random programs of all calls: little memory, so
+ * that eviction never rests; tiny slabs and few buckets, so that growing never rests; memory for growing that comes
+ * late or not at all.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -136,7 +136,8 @@ static void classes_run_out_and_are_recycled(void **state)
 	area_release(&area);
 }
 
-/* The loss of whole runs in use, at most 2 % for objects from 4 KiB up, and the area is used but for less than a run's end. */
+/* The loss of whole runs in use, at most 2 % for objects from 4 KiB up, and the area is used but for less than a
+ * run's end. */
 static void check_rounding(struct l1 *l1, uint64_t area_bytes, uint64_t object_bytes)
 {
 	struct l1_stats stats;

@@ -1,4 +1,5 @@
-/* Memory for L1: mapped, touched, stopped, refused by name; and reading the limits of a machine from a recorded tree. */
+/* Memory for L1: mapped, touched, stopped, refused by name; and reading the limits of a machine from a recorded
+ * tree. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * L1 under seeded random programs: several areas, classes that come and go, objects of many sizes, plans that are carried out.
- * A model knows each object's address range, size and owner.
+ * L1 under seeded random programs: several areas, classes that come and go, objects of many sizes, plans that are
+ * carried out. A model knows each object's address range, size and owner.
  */
 #include <setjmp.h>
 #include <stdarg.h>
