@@ -147,7 +147,7 @@ static uint64_t memory_bytes(const struct cache *cache)
 
 	return sizeof(*cache) + sizeof(*cache->counters) + table_bytes(&cache->table) + table_bytes(&cache->old) +
 		space_table_bytes(&cache->spaces) + entries->slabs_held * entries_slab_bytes(entries) +
-		entries->slab_limit * sizeof(*entries->slabs) + entries->part_slab_limit * sizeof(*entries->part_slabs);
+		entries->slab_limit * sizeof(void *) + entries->part_slab_limit * sizeof(*entries->part_slabs);
 }
 
 void cache_get_stats(const struct cache *cache, struct cache_stats *stats)

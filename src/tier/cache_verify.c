@@ -110,8 +110,7 @@ static int verify_totals(const struct cache *cache, const struct totals *totals)
 		stats.objects == totals->objects + cache->staged &&
 		stats.used_bytes == totals->bytes + cache->staged_bytes)
 		return 0;
-	log_error(
-		"cache: wrong sums: there are %lu chunks, %lu objects, %lu bytes, %lu locks, %lu pins, %lu held, %lu listed",
+	log_error("cache: wrong sums: %lu chunks, %lu objects, %lu bytes, %lu locks, %lu pins, %lu held, %lu listed",
 		(unsigned long)totals->chunks, (unsigned long)totals->objects, (unsigned long)totals->bytes,
 		(unsigned long)totals->locks, (unsigned long)totals->pins, (unsigned long)totals->held,
 		(unsigned long)totals->listed);

@@ -34,8 +34,7 @@ int entries_init(struct entries *entries, uint32_t slab_shift, uint32_t initial,
 	memset(entries->partial, 0xff, sizeof(entries->partial));
 	slabs = kvr_min_u64(slabs, entries->slab_limit);
 
-	entries->slabs = fault_point("entries_init/slabs") ? NULL
-							   : calloc(entries->slab_limit, sizeof(*entries->slabs));
+	entries->slabs = fault_point("entries_init/slabs") ? NULL : calloc(entries->slab_limit, sizeof(void *));
 	entries->part_slabs = fault_point("entries_init/parts")
 		? NULL
 		: calloc(entries->part_slab_limit, sizeof(*entries->part_slabs));
