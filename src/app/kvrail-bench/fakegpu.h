@@ -38,8 +38,8 @@ struct fakegpu {
 
 /* A byte that is not what it should be. */
 struct fakegpu_fault {
-	uint64_t mismatched_bytes; /* in all; 0: none, and nothing below is set */
-	uint64_t generation;       /* found in the chunk's first block */
+	uint64_t mismatched_bytes; /* in all; 0: none, and of the rest only `generation` is set */
+	uint64_t generation;       /* of the chunk that was looked at last */
 	uint32_t chunk;            /* index in the chain, set by the caller */
 	uint32_t plane;
 	uint32_t block; /* its place in the chunk */
@@ -71,8 +71,8 @@ void fakegpu_give(struct fakegpu *gpu, uint32_t count, const uint32_t *ids, bool
 void fakegpu_poison(struct fakegpu *gpu, uint32_t count, const uint32_t *ids);
 /* The blocks of one chunk: chunk_blocks ids. */
 void fakegpu_fill(struct fakegpu *gpu, uint64_t chunk, uint64_t generation, const uint32_t *ids);
-/* The generation is taken from the chunk's first block, and all of the chunk must be of it: the caller judges whether it may be that
- * one. Adds to fault->mismatched_bytes, and sets the rest of *fault when it was 0. */
+/* The generation is read from the chunk's blocks, and all of the chunk must be of it: the caller judges whether it may be that one.
+ * Adds to fault->mismatched_bytes, and sets the rest of *fault when it was 0. */
 void fakegpu_check(const struct fakegpu *gpu, uint64_t chunk, const uint32_t *ids, struct fakegpu_fault *fault);
 /* The edges of free neighbours of these blocks, and the guards of the planes. */
 void fakegpu_check_guards(const struct fakegpu *gpu, uint32_t count, const uint32_t *ids, struct fakegpu_fault *fault);

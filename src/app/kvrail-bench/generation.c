@@ -136,18 +136,22 @@ int generations_stored(struct generations *generations, uint64_t chunk, uint32_t
 	return error;
 }
 
-uint64_t generations_floor(struct generations *generations, uint64_t chunk, uint32_t rank)
+void generations_floors(
+	struct generations *generations, const uint64_t *chunks, uint32_t count, uint32_t rank, uint64_t *floors)
 {
-	uint64_t floor;
+	uint64_t oldest = UINT64_MAX;
 
 	pthread_mutex_lock(&generations->mutex);
-	floor = slot_of(generations->table, generations->mask, key_of(chunk, rank))->superseded;
 	for (uint32_t writer = 0; writer < generations->writers; writer++) {
 		if (generations->under_way[writer])
-			floor = kvr_min_u64(floor, generations->under_way[writer] - 1);
+			oldest = kvr_min_u64(oldest, generations->under_way[writer]);
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		const struct known *known = slot_of(generations->table, generations->mask, key_of(chunks[i], rank));
+
+		floors[i] = kvr_min_u64(known->superseded, oldest - 1);
 	}
 	pthread_mutex_unlock(&generations->mutex);
-	return floor;
 }
 
 uint64_t generations_ceiling(struct generations *generations)

@@ -30,9 +30,10 @@ KVR_MUST_CHECK int generations_stored(
 	struct generations *generations, uint64_t chunk, uint32_t rank, uint64_t generation);
 void generations_end(struct generations *generations, uint32_t writer);
 
-/* What a LOOKUP that is sent now may not deliver: generations up to this one; and what none can be: from *ceiling on, when the data
- * has been read. */
-uint64_t generations_floor(struct generations *generations, uint64_t chunk, uint32_t rank);
+/* What a LOOKUP that is sent now may not deliver of each chunk: generations up to floors[i]. */
+void generations_floors(
+	struct generations *generations, const uint64_t *chunks, uint32_t count, uint32_t rank, uint64_t *floors);
+/* All generations there are by now are below it. */
 uint64_t generations_ceiling(struct generations *generations);
 
 KVR_END_C

@@ -1,0 +1,305 @@
+#include "app/kvrail-bench/load.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app/kvrail-bench/load_private.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+
+#define WARM_UP_NS (200 * KVR_MS)
+#define CHUNK_BLOCKS 16
+#define REQUEST_BYTES ((uint64_t)8 << 20)
+#define LOOKUP_CHUNKS 512
+#define LOOKUP_CHAINS 4
+#define CEILING_SLICES 3
+
+static int refuse(char *why, size_t why_size, int error, const char *text)
+{
+	snprintf(why, why_size, "%s", text);
+	return error;
+}
+
+static int ask_server(struct load *load, char *why, size_t why_size)
+{
+	struct kvr_options options = KVR_OPTIONS_INIT;
+	struct kvr_client *client = NULL;
+	int error;
+
+	options.url = load->settings->server[0] ? load->settings->server : NULL;
+	options.name = "kvrail-bench";
+	options.reconnect = 0;
+	error = kvr_open(&options, &client);
+	if (!error)
+		error = kvr_get_info(client, &load->info);
+	if (error)
+		snprintf(why, why_size, "%s", kvr_error_text()[0] ? kvr_error_text() : strerror(-error));
+	kvr_close(&client);
+	return error;
+}
+
+static void plan_shape(struct load *load)
+{
+	const struct load_settings *settings = load->settings;
+	struct shape *shape = &load->shape;
+	/* LOOKUP moves nothing: its chunks are as small as they can be. */
+	bool small = settings->op == LOAD_LOOKUP || settings->op == LOAD_PING;
+
+	shape->ranks = shape->holders = shape->readers = 1;
+	shape->planes = small ? 1 : settings->planes;
+	shape->chunk_tokens = load->info.chunk_tokens;
+	shape->chunk_blocks = load->info.chunk_tokens % CHUNK_BLOCKS == 0 ? CHUNK_BLOCKS : 1;
+	shape->block_tokens = shape->chunk_tokens / shape->chunk_blocks;
+	shape->block_bytes = small ? GEOMETRY_BLOCK_BYTES_MIN : (uint32_t)settings->block_bytes;
+	shape->object_bytes = (uint64_t)shape->block_bytes * shape->planes * shape->chunk_blocks;
+	shape->chunk_bytes_total = shape->object_bytes;
+	load->chunks = settings->chunks;
+	if (!load->chunks && settings->op == LOAD_LOOKUP)
+		load->chunks = LOOKUP_CHUNKS;
+	if (!load->chunks)
+		load->chunks = (uint32_t)kvr_min_u64(64, kvr_max_u64(1, REQUEST_BYTES / shape->object_bytes));
+	load->chunks = (uint32_t)kvr_min_u64(load->chunks, load->info.chunks_max);
+}
+
+static int plan(struct load *load, char *why, size_t why_size)
+{
+	const struct load_settings *settings = load->settings;
+	uint64_t set, request, blocks;
+	int error = ask_server(load, why, why_size);
+
+	if (error)
+		return error;
+	plan_shape(load);
+	request = load->chunks * load->shape.object_bytes;
+	set = settings->set_bytes ? settings->set_bytes / settings->clients
+				  : machine_working_set(&load->machine, settings->clients);
+	load->chains = settings->op == LOAD_LOOKUP
+		? kvr_max_u64(LOOKUP_CHAINS, settings->depth)
+		: (uint32_t)kvr_max_u64(kvr_max_u64(set / request, 2), settings->depth);
+	/* As much paged memory as there is in the set, so that both sides of a copy are beyond the caches. */
+	blocks = kvr_max_u64(set / request, settings->depth) * load->chunks * load->shape.chunk_blocks;
+	if (!load_moves_bytes(load))
+		blocks = (uint64_t)load->chunks * load->shape.chunk_blocks;
+	if (blocks > UINT32_MAX / 2 ||
+		fakegpu_bytes(&load->shape, (uint32_t)blocks) * settings->clients > load->machine.available_bytes / 2)
+		return refuse(why, why_size, -ENOMEM,
+			"the paged memory would take more than half of what is free: less --clients, --depth, --chunks or --set");
+	load->endpoints.blocks = (uint32_t)blocks;
+	snprintf(load->run, sizeof(load->run), "load-%llx-%x", (unsigned long long)clock_wall_ns(), (unsigned)getpid());
+	load->endpoints.server = settings->server;
+	load->endpoints.model = "kvrail-bench load";
+	load->endpoints.dtype = "bytes";
+	load->endpoints.run = load->run;
+	load->endpoints.shape = load->shape;
+	load->endpoints.seed = settings->seed;
+	return 0;
+}
+
+static int open_client(struct load_client *client, char *why, size_t why_size)
+{
+	struct load *load = client->load;
+	uint32_t depth = load->settings->depth;
+	int error;
+
+	measure_init(&client->measure);
+	random_init(&client->random, load->settings->seed + client->number);
+	client->chains = calloc(load->chains, sizeof(*client->chains));
+	client->slots = calloc(depth, sizeof(*client->slots));
+	client->tokens = calloc((size_t)load->chunks * load->shape.chunk_tokens, sizeof(*client->tokens));
+	if (!client->chains || !client->slots || !client->tokens)
+		return refuse(why, why_size, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < depth; i++) {
+		client->slots[i].ids = calloc((size_t)load->chunks * load->shape.chunk_blocks, sizeof(uint32_t));
+		client->slots[i].outcomes = calloc(load->chunks, 1);
+		if (!client->slots[i].ids || !client->slots[i].outcomes)
+			return refuse(why, why_size, -ENOMEM, "out of memory");
+	}
+	error = endpoint_open_rank(&client->endpoint, &load->endpoints, 0, why, why_size);
+	if (!error && load_has_set(load))
+		error = load_set_store(client, why, why_size);
+	return error;
+}
+
+static void close_client(struct load_client *client)
+{
+	load_set_close(client);
+	for (uint32_t i = 0; client->slots && i < client->load->settings->depth; i++) {
+		free(client->slots[i].ids);
+		free(client->slots[i].outcomes);
+	}
+	if (client->endpoint.client)
+		endpoint_close(&client->endpoint);
+	measure_fini(&client->measure);
+	free(client->chains);
+	free(client->slots);
+	free(client->tokens);
+}
+
+static int load_open(struct load *load, char *why, size_t why_size)
+{
+	const struct load_settings *settings = load->settings;
+	int error;
+
+	complaints_init(&load->complaints);
+	gate_init(&load->gate, settings->clients);
+	machine_read(&load->machine);
+	error = plan(load, why, why_size);
+	if (error)
+		return error;
+	load->clients = calloc(settings->clients, sizeof(*load->clients));
+	load->rounds = calloc(settings->rounds, sizeof(*load->rounds));
+	if (!load->clients || !load->rounds)
+		return refuse(why, why_size, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; !error && i < settings->clients; i++) {
+		load->clients[i].load = load;
+		load->clients[i].number = i;
+		error = open_client(&load->clients[i], why, why_size);
+	}
+	if (!error && load_moves_bytes(load) &&
+		ceiling_init(&load->ceiling, &load->clients[0].endpoint.gpu, machine_working_set(&load->machine, 1),
+			settings->seed))
+		error = refuse(why, why_size, -ENOMEM, "no memory to measure memcpy with");
+	return error;
+}
+
+static void load_close(struct load *load)
+{
+	for (uint32_t i = 0; load->clients && i < load->settings->clients; i++) {
+		if (load->clients[i].load)
+			close_client(&load->clients[i]);
+	}
+	free(load->clients);
+	free(load->rounds);
+	ceiling_fini(&load->ceiling);
+	gate_fini(&load->gate);
+	complaints_fini(&load->complaints);
+}
+
+/* ---- rounds ---- */
+
+static void sums(const struct load *load, uint64_t *bytes, uint64_t *operations)
+{
+	*bytes = *operations = 0;
+	for (uint32_t i = 0; i < load->settings->clients; i++) {
+		const struct counters *counters = &load->clients[i].counters;
+
+		*bytes += kvr_load_relaxed(&counters->bytes_stored) + kvr_load_relaxed(&counters->bytes_retrieved);
+		*operations += kvr_load_relaxed(&counters->requests);
+	}
+}
+
+static void note_round(struct load *load, uint64_t now_ns)
+{
+	struct load_round *round = &load->rounds[load->rounds_done++];
+	uint64_t bytes, operations;
+
+	sums(load, &bytes, &operations);
+	round->seconds = (double)(now_ns - load->round_begin_ns) / (double)KVR_SECOND;
+	round->gbps = (double)(bytes - load->round_bytes) / 1e9 / round->seconds;
+	round->operations = (double)(operations - load->round_operations) / round->seconds;
+}
+
+void load_round_end(void *context)
+{
+	struct load *load = context;
+	uint64_t now_ns = clock_now_ns();
+	bool begun = load->round_begin_ns != 0;
+
+	if (begun && load->round > 0)
+		note_round(load, now_ns);
+	load->over = load->rounds_done == load->settings->rounds || kvr_load_acquire(&load->complaints.stop);
+	for (unsigned i = 0; load->ceiling.objects && i < CEILING_SLICES; i++)
+		ceiling_measure(&load->ceiling, &load->clients[0].endpoint.gpu, false);
+	load->round += begun;
+	sums(load, &load->round_bytes, &load->round_operations);
+	load->round_begin_ns = clock_now_ns();
+	load->round_end_ns = load->round_begin_ns +
+		(begun ? load->settings->seconds * KVR_SECOND / load->settings->rounds : WARM_UP_NS);
+}
+
+static void watch(struct load *load, const int *interrupted)
+{
+	struct timespec pause = { 0, (long)(20 * KVR_MS) };
+	bool tty = isatty(STDERR_FILENO) && strcmp(load->settings->json, "-") != 0, over = false;
+
+	while (!over) {
+		nanosleep(&pause, NULL);
+		if (interrupted && kvr_load_acquire(interrupted))
+			kvr_store_release(&load->complaints.stop, 1);
+		pthread_mutex_lock(&load->gate.mutex);
+		over = load->over;
+		if (tty && load->rounds_done > 0)
+			fprintf(stderr, "\rround %u of %u: %.2f GB/s, %.0f a second\033[K", load->rounds_done,
+				load->settings->rounds, load->rounds[load->rounds_done - 1].gbps,
+				load->rounds[load->rounds_done - 1].operations);
+		pthread_mutex_unlock(&load->gate.mutex);
+	}
+	if (tty)
+		fprintf(stderr, "\r\033[K");
+}
+
+static void run_clients(struct load *load, const int *interrupted)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < load->settings->clients; i++) {
+		struct load_client *client = &load->clients[i];
+		int error = pthread_create(&client->thread, NULL, load_client_main, client);
+
+		client->started = !error;
+		any |= client->started;
+		if (error) {
+			complain(&load->complaints, "client %u: no thread: %s", i, strerror(error));
+			gate_leave(&load->gate, load_round_end, load);
+		}
+	}
+	if (any)
+		watch(load, interrupted);
+	for (uint32_t i = 0; i < load->settings->clients; i++) {
+		if (load->clients[i].started)
+			pthread_join(load->clients[i].thread, NULL);
+	}
+}
+
+static void clear_server(struct load *load)
+{
+	const struct endpoint *endpoint = &load->clients[0].endpoint;
+	struct kvr_result result;
+
+	for (uint32_t i = 0; i < load->settings->clients; i++)
+		load_set_close(&load->clients[i]);
+	if (kvr_health(endpoint->client) != KVR_HEALTHY)
+		return;
+	if (kvr_clear(endpoint->client, endpoint->registration, 0, &result))
+		complain(&load->complaints, "clear: %s", kvr_error_text());
+}
+
+int load_run(const struct load_settings *settings, const int *interrupted)
+{
+	struct load *load = calloc(1, sizeof(*load));
+	char why[400] = "out of memory";
+	int code = 1;
+
+	if (!load) {
+		fprintf(stderr, "kvrail-bench: %s\n", why);
+		return 1;
+	}
+	load->settings = settings;
+	if (load_open(load, why, sizeof(why))) {
+		fprintf(stderr, "kvrail-bench: %s\n", why);
+	} else {
+		run_clients(load, interrupted);
+		for (uint32_t i = 0; settings->verify && load_has_set(load) && i < settings->clients; i++)
+			load_set_verify(&load->clients[i]);
+		clear_server(load);
+		if (load_report(load) == 0 && load->complaints.count == 0)
+			code = 0;
+	}
+	load_close(load);
+	free(load);
+	return code;
+}

@@ -1,0 +1,162 @@
+#include "app/kvrail-bench/load_private.h"
+#include "app/kvrail-bench/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const op_words[] = { "ping", "lookup", "store", "retrieve", "mixed" };
+
+struct results {
+	struct counters sum;
+	struct op_result ops[MEASURE_OPS];
+	double gbps, operations; /* medians of the rounds */
+	double to_blocks, from_blocks;
+	double ceiling; /* what this kind of load is compared with */
+	double seconds;
+};
+
+static int collect(const struct load *load, struct results *results)
+{
+	uint32_t clients = load->settings->clients;
+	struct measure **measures = calloc(clients, sizeof(*measures));
+	double *values = calloc(load->rounds_done + 1, sizeof(*values));
+	double read_share = load->settings->op == LOAD_STORE ? 0 : 1;
+
+	memset(results, 0, sizeof(*results));
+	if (!measures || !values) {
+		free(measures);
+		free(values);
+		return -1;
+	}
+	for (uint32_t i = 0; i < clients; i++) {
+		measures[i] = &load->clients[i].measure;
+		counters_sum(&results->sum, &load->clients[i].counters);
+	}
+	for (unsigned op = 0; op < MEASURE_OPS; op++)
+		measure_result(measures, clients, (enum measure_op)op, &results->ops[op]);
+	for (uint32_t i = 0; i < load->rounds_done; i++) {
+		values[i] = load->rounds[i].gbps;
+		results->seconds += load->rounds[i].seconds;
+	}
+	results->gbps = median_of(values, load->rounds_done);
+	for (uint32_t i = 0; i < load->rounds_done; i++)
+		values[i] = load->rounds[i].operations;
+	results->operations = median_of(values, load->rounds_done);
+	results->to_blocks = ceiling_to_blocks(&load->ceiling);
+	results->from_blocks = ceiling_from_blocks(&load->ceiling);
+	if (load->settings->op == LOAD_MIXED)
+		read_share = load->settings->read_percent / 100.0;
+	if (load->ceiling.slices)
+		results->ceiling = 1 / (read_share / results->to_blocks + (1 - read_share) / results->from_blocks);
+	free(measures);
+	free(values);
+	return 0;
+}
+
+static void table(const struct load *load, const struct results *results, struct text *out)
+{
+	const struct load_settings *settings = load->settings;
+	char page[TEXT_SHORT], request[TEXT_SHORT], set[TEXT_SHORT];
+
+	text_append(out, "%s: pages of %s, %u plane%s, %u chunk%s a request (%s), %u client%s, depth %u\n",
+		op_words[settings->op], text_size(page, load->shape.block_bytes), load->shape.planes,
+		load->shape.planes == 1 ? "" : "s", load->chunks, load->chunks == 1 ? "" : "s",
+		text_size(request, load->chunks * load->shape.object_bytes), settings->clients,
+		settings->clients == 1 ? "" : "s", settings->depth);
+	if (load_has_set(load))
+		text_append(out, "  set        %u chains, %s\n", load->chains * settings->clients,
+			text_size(set,
+				(uint64_t)load->chains * settings->clients * load->chunks * load->shape.object_bytes));
+	text_append(out, "  rate       %.0f a second", results->operations);
+	if (load_moves_bytes(load))
+		text_append(out, ", %.2f GB/s", results->gbps);
+	if (results->ceiling > 0)
+		text_append(out, ", %.1f %% of memcpy", 100 * results->gbps / results->ceiling);
+	text_append(out, " (medians of %u rounds, %.1f s)\n", load->rounds_done, results->seconds);
+	report_op_heading(out);
+	for (unsigned op = 0; op < MEASURE_OPS; op++) {
+		if (results->ops[op].count)
+			report_op(out, (enum measure_op)op, &results->ops[op],
+				op == MEASURE_RETRIEVE ? results->to_blocks : results->from_blocks);
+	}
+	report_ceiling(out, &load->ceiling, &load->machine);
+	if (settings->verify && load_has_set(load))
+		text_append(out, "  verified   %s, wrong %llu bytes\n", text_size(set, results->sum.verified_bytes),
+			(unsigned long long)results->sum.mismatched_bytes);
+	text_append(out, "  errors     %llu, retries %llu, chunks missing %llu, without memory %llu\n",
+		(unsigned long long)load->complaints.count, (unsigned long long)results->sum.retries,
+		(unsigned long long)results->sum.chunks_missing,
+		(unsigned long long)results->sum.chunks_without_memory);
+	machine_append_warnings(&load->machine, out);
+}
+
+static void json_ratio(const struct load *load, const struct results *results, struct text *out)
+{
+	uint32_t op = load->settings->op;
+	double retrieve = results->ops[MEASURE_RETRIEVE].gbps, store = results->ops[MEASURE_STORE].gbps;
+
+	/* Of one kind of request the rounds' medians count; of a mixture each kind's own rate. */
+	report_ratio_json(out, "retrieve", op == LOAD_RETRIEVE ? results->gbps : retrieve, results->to_blocks);
+	text_append(out, ", ");
+	report_ratio_json(out, "store", op == LOAD_STORE ? results->gbps : store, results->from_blocks);
+	text_append(out, ", ");
+	report_ratio_json(out, "all", results->gbps, results->ceiling);
+}
+
+static void json(const struct load *load, const struct results *results, struct text *out)
+{
+	const struct load_settings *settings = load->settings;
+	bool first = true;
+
+	text_append(out, "{\n  \"command\": \"load\", \"version\": \"" KVRAIL_VERSION "\", \"server\": ");
+	text_append_json_string(out, load->info.server);
+	text_append(out,
+		", \"op\": \"%s\", \"size\": %u, \"planes\": %u, \"chunks\": %u, \"request_bytes\": %llu, \"clients\": %u, \"depth\": %u,\n  \"machine\": {",
+		op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks,
+		(unsigned long long)(load->chunks * load->shape.object_bytes), settings->clients, settings->depth);
+	machine_append_json(&load->machine, out);
+	text_append(out,
+		"},\n  \"seconds\": %.6f, \"rounds\": %u, \"operations_per_second\": %.3f, \"gbps\": %.4f, \"errors\": %llu, \"retries\": %llu,\n"
+		"  \"bytes_stored\": %llu, \"bytes_retrieved\": %llu, \"verified_bytes\": %llu, \"mismatched_bytes\": %llu, "
+		"\"chunks_missing\": %llu, \"chunks_no_memory\": %llu,\n  \"ops\": {",
+		results->seconds, load->rounds_done, results->operations, results->gbps,
+		(unsigned long long)load->complaints.count, (unsigned long long)results->sum.retries,
+		(unsigned long long)results->sum.bytes_stored, (unsigned long long)results->sum.bytes_retrieved,
+		(unsigned long long)results->sum.verified_bytes, (unsigned long long)results->sum.mismatched_bytes,
+		(unsigned long long)results->sum.chunks_missing,
+		(unsigned long long)results->sum.chunks_without_memory);
+	for (unsigned op = 0; op < MEASURE_OPS; op++) {
+		if (!results->ops[op].count)
+			continue;
+		text_append(out, first ? "\n    " : ",\n    ");
+		report_op_json(out, (enum measure_op)op, &results->ops[op]);
+		first = false;
+	}
+	text_append(out, "\n  },\n  \"ceiling\": {");
+	report_ceiling_json(out, &load->ceiling, &load->machine);
+	text_append(out, "},\n  \"ratio\": {");
+	json_ratio(load, results, out);
+	text_append(out, "}\n}\n");
+}
+
+int load_report(struct load *load)
+{
+	struct results *results = calloc(1, sizeof(*results));
+	const char *path = load->settings->json;
+	struct text out = { 0 };
+	int error = results ? collect(load, results) : -1;
+
+	if (!error && strcmp(path, "-") != 0) {
+		table(load, results, &out);
+		error = report_write("-", &out);
+		text_fini(&out);
+		out = (struct text){ 0 };
+	}
+	if (!error && path[0]) {
+		json(load, results, &out);
+		error = report_write(path, &out);
+		text_fini(&out);
+	}
+	free(results);
+	return error;
+}
