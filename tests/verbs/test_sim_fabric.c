@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/random.h"
 #include "verbs/conformance_sim.h"
+#include "verbs/sim/sim.h"
 
 #define SIGNALED IBV_SEND_SIGNALED
 #define REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
@@ -387,6 +389,75 @@ static void completion_and_receive_delays_keep_their_order(void **state)
 	close_scene(&scene);
 }
 
+static void a_completion_may_come_long_after_its_bytes(void **state)
+{
+	struct scene scene = { 0 };
+
+	(void)state;
+	sim_options_default(&scene.weather.options);
+	scene.weather.options.completion_min_ns = scene.weather.options.completion_max_ns = 100000;
+	open_scene(&scene, 1, REMOTE);
+	memset(scene.near->bytes, 0xff, BYTES);
+	assert_int_equal(post_receive(scene.pair->qp[CLIENT], 1, scene.far, 0, 64), 0);
+	assert_int_equal(post_send(scene.pair->qp[SERVER], 2, scene.near, 0, 64, SIGNALED), 0);
+	sim_fabric_step(sim_fabric_of(scene.world), 50000, 100);
+	assert_true(bytes_are(scene.far->bytes, 64, 0xff));
+	assert_int_equal(world_poll(scene.world, CLIENT) + world_poll(scene.world, SERVER), 0);
+	sim_fabric_step(sim_fabric_of(scene.world), 110000, 100);
+	assert_int_equal(world_poll(scene.world, CLIENT), 1);
+	assert_int_equal(world_poll(scene.world, SERVER), 1);
+	close_scene(&scene);
+}
+
+/* Two messages 64 us apart on a slow link, both held back for 100 us: the second one does not come out with the first. */
+static void each_receive_is_held_back_for_its_own_time(void **state)
+{
+	struct scene scene = { 0 };
+
+	(void)state;
+	sim_options_default(&scene.weather.options);
+	scene.weather.options.bytes_per_us = 1;
+	scene.weather.options.completion_min_ns = scene.weather.options.completion_max_ns = 100000;
+	open_scene(&scene, 1, REMOTE);
+	for (uint64_t id = 1; id <= 2; id++) {
+		assert_int_equal(post_receive(scene.pair->qp[CLIENT], id, scene.far, 0, 64), 0);
+		assert_int_equal(post_send(scene.pair->qp[SERVER], id, scene.near, 0, 64, SIGNALED), 0);
+	}
+	sim_fabric_step(sim_fabric_of(scene.world), 200000, 100);
+	assert_int_equal(world_poll(scene.world, CLIENT), 1);
+	sim_fabric_step(sim_fabric_of(scene.world), 240000, 100);
+	assert_int_equal(world_poll(scene.world, CLIENT), 1);
+	close_scene(&scene);
+}
+
+static void tables_find_what_they_hold(void **state)
+{
+	enum { KEYS = 700 };
+	struct sim_table table = { 0 };
+	struct random random;
+	static int values[KEYS];
+	static bool inside[KEYS];
+
+	(void)state;
+	random_init(&random, 1);
+	memset(inside, 0, sizeof(inside));
+	for (uint32_t i = 0; i < 100000; i++) {
+		uint32_t key = 1 + (uint32_t)random_below(&random, KEYS - 1);
+
+		assert_ptr_equal(sim_table_find(&table, key), inside[key] ? &values[key] : NULL);
+		if (inside[key])
+			sim_table_remove(&table, key);
+		else
+			assert_int_equal(sim_table_add(&table, key, &values[key]), 0);
+		inside[key] = !inside[key];
+	}
+	for (uint32_t key = 1; key < KEYS; key++)
+		assert_ptr_equal(sim_table_find(&table, key), inside[key] ? &values[key] : NULL);
+	assert_null(sim_table_find(&table, 0));
+	sim_table_remove(&table, KEYS + 1);
+	sim_table_fini(&table);
+}
+
 static void a_message_waits_for_a_peer_that_starts_late(void **state)
 {
 	struct scene scene;
@@ -429,6 +500,30 @@ static void a_message_waits_for_a_peer_that_starts_late(void **state)
 	close_scene(&scene);
 }
 
+/* Every allocation of the simulator has a fault point before it: none is passed once the queues have been full once. */
+static void posting_allocates_nothing_once_warm(void **state)
+{
+#ifdef KVRAIL_FAULT_POINTS
+	struct scene scene;
+	uint64_t points = 0;
+
+	(void)state;
+	default_scene(&scene, 1);
+	for (uint32_t round = 0; round < 20; round++) {
+		if (round == 4)
+			points = fault_count();
+		for (uint32_t i = 0; i < 64; i++)
+			transfer(&scene, i, i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, BYTES, SIGNALED);
+		world_wait(scene.world, SERVER, 64 * (round + 1));
+	}
+	assert_int_equal(fault_count(), points);
+	close_scene(&scene);
+#else
+	(void)state;
+	skip();
+#endif
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -443,7 +538,11 @@ int main(void)
 		cmocka_unit_test(a_stalled_link_delivers_nothing_until_it_goes_on),
 		cmocka_unit_test(failing_over_a_stalled_link_ends_in_idle),
 		cmocka_unit_test(completion_and_receive_delays_keep_their_order),
+		cmocka_unit_test(a_completion_may_come_long_after_its_bytes),
+		cmocka_unit_test(each_receive_is_held_back_for_its_own_time),
+		cmocka_unit_test(tables_find_what_they_hold),
 		cmocka_unit_test(a_message_waits_for_a_peer_that_starts_late),
+		cmocka_unit_test(posting_allocates_nothing_once_warm),
 	};
 
 	return cmocka_run_group_tests_name("the simulated fabric", tests, NULL, NULL);

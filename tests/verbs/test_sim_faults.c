@@ -5,7 +5,9 @@
 
 #include "base/fault.h"
 #include "base/random.h"
+#include "protocol/message.h"
 #include "verbs/conformance_sim.h"
+#include "verbs/sim/sim.h"
 
 #define SIGNALED IBV_SEND_SIGNALED
 #define REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
@@ -79,6 +81,99 @@ static void a_cut_link_gives_both_sides_an_error_when_they_use_it(void **state)
 		assert_int_equal(completion_of(world, CLIENT, 9)->status, IBV_WC_RETRY_EXC_ERR);
 		assert_int_equal(sim_counters_of(world).cuts, 1);
 		world_close(world);
+	}
+}
+
+/* The bytes are there and the sender does not know. */
+static void an_acknowledgement_can_be_lost(void **state)
+{
+	struct scene scene;
+
+	(void)state;
+	set_options(&scene);
+	scene.weather.options.completion_min_ns = scene.weather.options.completion_max_ns = 100000;
+	open_scene(&scene, 1);
+	memset(scene.near->bytes, 0xff, BYTES);
+	transfer(&scene, 1, IBV_WR_RDMA_WRITE);
+	while (!bytes_are(scene.far->bytes, BYTES, 0xff))
+		world_round(scene.world);
+	sim_fabric_cut(sim_fabric_of(scene.world), scene.pair->qp[CLIENT]->qp_num);
+	world_wait(scene.world, SERVER, 1);
+	assert_int_equal(completion_of(scene.world, SERVER, 1)->status, IBV_WC_RETRY_EXC_ERR);
+	world_close(scene.world);
+}
+
+static void a_refused_access_fails_both_ends(void **state)
+{
+	struct scene scene;
+	struct ibv_sge sge;
+
+	(void)state;
+	set_options(&scene);
+	open_scene(&scene, 1);
+	sge = sge_of(scene.near, 0, 8);
+	assert_int_equal(post_receive(scene.pair->qp[CLIENT], 5, scene.far, 0, 64), 0);
+	assert_int_equal(post_transfer(scene.pair->qp[SERVER], 1, IBV_WR_RDMA_WRITE, &sge, 1, address_of(scene.far, 0),
+				 ~scene.far->rkey, SIGNALED),
+		0);
+	world_wait(scene.world, SERVER, 1);
+	world_wait(scene.world, CLIENT, 1);
+	assert_int_equal(completion_of(scene.world, SERVER, 1)->status, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(completion_of(scene.world, CLIENT, 5)->status, IBV_WC_WR_FLUSH_ERR);
+	world_close(scene.world);
+}
+
+/* pitfalls F09: a key is good on the device that made it, on its own side of a transfer. */
+static void keys_belong_to_their_device(void **state)
+{
+	struct scene scene;
+	struct ibv_mr *mr;
+	struct ibv_sge sge;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		set_options(&scene);
+		open_scene(&scene, 1);
+		assert_int_equal(
+			verbs_sim.register_memory(scene.world->base.server, scene.far->bytes, BYTES, REMOTE, &mr), 0);
+		sge = i == 0 ? sge_of(scene.far, 0, 8) : sge_of(scene.near, 0, 8);
+		assert_int_equal(post_transfer(scene.pair->qp[SERVER], 1, IBV_WR_RDMA_WRITE, &sge, 1,
+					 address_of(scene.far, 8), i == 0 ? scene.far->rkey : mr->rkey, SIGNALED),
+			0);
+		world_wait(scene.world, SERVER, 1);
+		assert_int_equal(completion_of(scene.world, SERVER, 1)->status,
+			i == 0 ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_ACCESS_ERR);
+		assert_int_equal(verbs_sim.deregister_memory(mr), 0);
+		world_close(scene.world);
+	}
+}
+
+/* A peer that wrote here dies: what it had under way does not keep this side from being idle. */
+static void the_dead_touch_nothing(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		struct scene scene;
+		struct memory *own;
+		struct ibv_sge sge;
+
+		set_options(&scene);
+		open_scene(&scene, seed);
+		own = memory_make(scene.world, SERVER, BYTES, REMOTE);
+		sge = sge_of(scene.far, 0, BYTES);
+		memset(scene.far->bytes, 0xff, BYTES);
+		assert_int_equal(post_transfer(scene.pair->qp[CLIENT], 1, IBV_WR_RDMA_WRITE, &sge, 1,
+					 address_of(own, 0), own->mr->rkey, SIGNALED),
+			0);
+		while (sim_counters_of(scene.world).pieces == 0)
+			world_round(scene.world);
+		sim_kill(scene.world, CLIENT);
+		verbs_sim.qp_fail(scene.pair->qp[SERVER]);
+		assert_true(verbs_sim.qp_idle(scene.pair->qp[SERVER]));
+		memset(own->bytes, 0x11, BYTES);
+		world_settle(scene.world);
+		assert_true(bytes_are(own->bytes, BYTES, 0x11));
+		world_close(scene.world);
 	}
 }
 
@@ -185,8 +280,13 @@ static void a_receiver_that_never_comes_ends_the_retries(void **state)
 	open_scene(&scene, 1);
 	assert_int_equal(post_send(scene.pair->qp[SERVER], 1, scene.near, 0, 8, SIGNALED), 0);
 	transfer(&scene, 2, IBV_WR_RDMA_WRITE);
+	for (uint64_t id = 3; id < 30; id++)
+		assert_int_equal(post_send(scene.pair->qp[SERVER], id, scene.near, 0, 8, SIGNALED), 0);
 	memset(scene.near->bytes, 0xff, BYTES);
-	world_wait(scene.world, SERVER, 2);
+	/* Three retries, each after at least 10 us, whatever arrives behind it meanwhile. */
+	sim_fabric_step(sim_fabric_of(scene.world), 3 * SIM_RNR_MIN_NS, 1000);
+	assert_int_equal(world_poll(scene.world, SERVER), 0);
+	world_wait(scene.world, SERVER, 29);
 	world_settle(scene.world);
 	assert_int_equal(completion_of(scene.world, SERVER, 1)->status, IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(completion_of(scene.world, SERVER, 2)->status, IBV_WC_WR_FLUSH_ERR);
@@ -285,6 +385,28 @@ static void injected_registration_failures_are_memory_errors(void **state)
 	remote.kind = description.kind;
 	remote.rkey = description.rkey;
 	assert_int_equal(verbs_sim.import_memory(scene.pair->qp[SERVER], &remote, &import), -ENOMEM);
+	world_close(scene.world);
+}
+
+static void imports_have_a_limit(void **state)
+{
+	struct scene scene;
+	struct verbs_remote_memory remote = { .address = 4096, .length = 64, .kind = MEMORY_REMOTE, .fd = -1 };
+	struct verbs_import import;
+	uint32_t imported = 1; /* the scene's own */
+
+	(void)state;
+	set_options(&scene);
+	open_scene(&scene, 1);
+	while (imported < WIRE_REGIONS_MAX) {
+		remote.rkey = imported++;
+		assert_int_equal(verbs_sim.import_memory(scene.pair->qp[SERVER], &remote, &import), 0);
+	}
+	assert_int_equal(verbs_sim.import_memory(scene.pair->qp[SERVER], &remote, &import), -ENOSPC);
+	verbs_sim.forget_memory(scene.pair->qp[SERVER], 7);
+	assert_int_equal(verbs_sim.import_memory(scene.pair->qp[SERVER], &remote, &import), 0);
+	remote.kind = MEMORY_SHARED;
+	assert_int_equal(verbs_sim.import_memory(scene.pair->qp[SERVER], &remote, &import), -EOPNOTSUPP);
 	world_close(scene.world);
 }
 
@@ -593,6 +715,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cut_link_gives_both_sides_an_error_when_they_use_it),
+		cmocka_unit_test(an_acknowledgement_can_be_lost),
+		cmocka_unit_test(a_refused_access_fails_both_ends),
+		cmocka_unit_test(keys_belong_to_their_device),
+		cmocka_unit_test(the_dead_touch_nothing),
 		cmocka_unit_test(a_destroyed_peer_gives_retry_errors),
 		cmocka_unit_test(a_killed_process_is_not_touched_any_more),
 		cmocka_unit_test(what_a_killed_process_held_goes_with_the_fabric),
@@ -601,6 +727,7 @@ int main(void)
 		cmocka_unit_test(injected_access_errors_look_like_real_ones),
 		cmocka_unit_test(injected_cuts_happen_at_posts),
 		cmocka_unit_test(injected_registration_failures_are_memory_errors),
+		cmocka_unit_test(imports_have_a_limit),
 		cmocka_unit_test(a_completion_queue_that_is_too_small_fails_loudly),
 		cmocka_unit_test(stopping_takes_back_what_was_not_polled),
 		cmocka_unit_test(broken_contracts_are_counted_and_survived),

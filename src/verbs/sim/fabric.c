@@ -363,6 +363,19 @@ void sim_fabric_stall(struct sim_fabric *fabric, uint32_t qp_num, bool stalled)
 		sim_unpark(peer);
 }
 
+void sim_fabric_cut_device(struct sim_fabric *fabric, struct verbs_device *device)
+{
+	(void)fabric;
+	list_for_each(node, &KVR_CONTAINER_OF(device, struct sim_device, base)->qps)
+		sim_cut_link(KVR_CONTAINER_OF(node, struct sim_qp, in_device));
+}
+
+void sim_fabric_stall_device(struct sim_fabric *fabric, struct verbs_device *device, bool stalled)
+{
+	list_for_each(node, &KVR_CONTAINER_OF(device, struct sim_device, base)->qps)
+		sim_fabric_stall(fabric, KVR_CONTAINER_OF(node, struct sim_qp, in_device)->base.qp_num, stalled);
+}
+
 void sim_fabric_counters(const struct sim_fabric *fabric, struct sim_counters *counters)
 {
 	*counters = fabric->counters;

@@ -60,6 +60,9 @@ void sim_fabric_cut(struct sim_fabric *fabric, uint32_t qp_num);
 /* Stops / resumes delivery on the queue pair's link (a stalled peer). What was on its way when either side fails still
  * arrives. */
 void sim_fabric_stall(struct sim_fabric *fabric, uint32_t qp_num, bool stalled);
+/* The same for every queue pair that the device has now. */
+void sim_fabric_cut_device(struct sim_fabric *fabric, struct verbs_device *device);
+void sim_fabric_stall_device(struct sim_fabric *fabric, struct verbs_device *device, bool stalled);
 /*
  * The process that owns this device is gone: its streams end, its queue pairs answer no more, and pieces on their way
  * to or from its memory are dropped, so that the caller may free that memory right after. Its objects, and the memory
@@ -73,6 +76,9 @@ void sim_fabric_kill_device(struct sim_fabric *fabric, struct verbs_device *devi
  * fabric. 0 or -ENOMEM. */
 KVR_MUST_CHECK int sim_stream_pair(
 	struct sim_fabric *fabric, struct verbs_device *owner, struct stream **client, struct stream **server);
+
+/* The device whose kill ends this end of a pair, either one; NULL: none. */
+void sim_stream_own(struct stream *stream, struct verbs_device *owner);
 
 /* Counters for tests. Work requests are those of send queues. */
 struct sim_counters {

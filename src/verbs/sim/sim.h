@@ -229,7 +229,6 @@ struct sim_qp {
 	uint64_t out_flight;     /* work requests on the wire */
 	uint64_t in_flight;      /* work requests of the peer that are touching this side's memory */
 	uint64_t wire_free_ns;   /* when the outgoing link is free */
-	uint64_t arrive_ns;      /* of the last launched */
 	uint64_t landed_ns;      /* when all pieces of WRITEs that were taken up so far will have landed */
 	struct sim_wr *wrs;
 	struct ibv_sge *sges;
@@ -242,7 +241,6 @@ struct sim_qp {
 	uint32_t max_recv_wr;
 	uint32_t receives;      /* of own_queue: posted and not polled */
 	struct list_node taken; /* landed receives whose completion is held back, in order */
-	uint64_t shown_ns;      /* of the last of them */
 
 	struct sim_event *parked, **parked_end; /* events that wait for a stalled link */
 	uint32_t events;                        /* scheduled or parked for it */
@@ -343,7 +341,7 @@ static inline uint32_t sim_wr_reserves(const struct sim_wr *wr)
 /* No packet passes between it and its peer any more. */
 static inline bool sim_link_cut(const struct sim_qp *qp)
 {
-	return qp->cut || (qp->peer && qp->peer->cut);
+	return qp->cut;
 }
 
 /* ---- sim_post.c, sim_transfer.c, sim_landing.c ---------------------------------------------------------------- */

@@ -121,8 +121,6 @@ void sim_fabric_kill_device(struct sim_fabric *fabric, struct verbs_device *base
 	device->dead = true;
 	list_for_each(node, &device->qps)
 		sim_qp_kill(KVR_CONTAINER_OF(node, struct sim_qp, in_device));
-	list_for_each(node, &device->mrs)
-		forget_keys(KVR_CONTAINER_OF(node, struct sim_mr, in_device));
 	sim_streams_end(fabric, device);
 }
 

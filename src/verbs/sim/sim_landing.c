@@ -126,10 +126,8 @@ static void take(struct sim_qp *target, struct sim_receive *receive)
 {
 	struct sim_fabric *fabric = target->fabric;
 	const struct sim_options *options = &fabric->options;
-	uint64_t ready_ns = fabric->now_ns + sim_draw(fabric, options->completion_min_ns, options->completion_max_ns);
 
-	target->shown_ns = kvr_max_u64(target->shown_ns, ready_ns);
-	receive->ready_ns = target->shown_ns;
+	receive->ready_ns = fabric->now_ns + sim_draw(fabric, options->completion_min_ns, options->completion_max_ns);
 	list_remove(&receive->in_queue);
 	list_add_last(&target->taken, &receive->in_queue);
 	if (!target->holding)

@@ -245,6 +245,11 @@ int sim_stream_pair(
 	return 0;
 }
 
+void sim_stream_own(struct stream *base, struct verbs_device *owner)
+{
+	sim_stream_of(base)->owner = owner ? KVR_CONTAINER_OF(owner, struct sim_device, base) : NULL;
+}
+
 void sim_streams_end(struct sim_fabric *fabric, const struct sim_device *owner)
 {
 	list_for_each(node, &fabric->streams) {

@@ -47,13 +47,12 @@ static void launch_one(struct sim_qp *qp, struct sim_wr *wr)
 	bool is_read = wr->opcode == IBV_WR_RDMA_READ;
 	uint64_t left_ns = serialised(qp, is_read ? 0 : wr->length);
 
-	/* Packets of a queue pair arrive in the order of their posting. */
-	qp->arrive_ns = kvr_max_u64(qp->arrive_ns, left_ns + sim_delay(qp->fabric));
 	qp->launched++;
 	qp->reads += is_read;
 	qp->out_flight++;
 	wr->on_wire = true;
-	sim_schedule(qp, wr, SIM_ARRIVE, qp->arrive_ns);
+	/* One that comes before an earlier one is not taken up before it. */
+	sim_schedule(qp, wr, SIM_ARRIVE, left_ns + sim_delay(qp->fabric));
 }
 
 /* May the next one go? A FENCE waits for the READs before it, a READ for room among those outstanding. */
