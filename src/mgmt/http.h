@@ -22,8 +22,8 @@ KVR_BEGIN_C
 #define HTTP_CONNECTIONS_MAX 64
 
 struct http_options {
-	const char *address; /* "127.0.0.1:9464", "[::1]:9464"; port 0: any */
-	const char *token;   /* of POST /clear, the caller's; NULL or "": it is always refused */
+	int listen_fd;     /* of http_listen; http_create takes it over, whatever it returns */
+	const char *token; /* of POST /clear, the caller's; NULL or "": it is always refused */
 	struct control *control;
 	const struct status_sources *sources; /* the caller's, unchanged until http_destroy */
 	/* Why the server does not serve now; NULL: it does. The text lives until the next call. */
@@ -33,7 +33,13 @@ struct http_options {
 
 struct http;
 
-/* 0, -EINVAL (no such address), -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -ENOMEM, -EOPNOTSUPP (built without libmicrohttpd); logged. */
+/* Whether the text is "HOST:PORT". */
+bool http_address_good(const char *address);
+/* A listening socket for "127.0.0.1:9464", "[::1]:9464"; port 0: any. 0, -EINVAL, -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, ..., or
+ * -EOPNOTSUPP (built without libmicrohttpd); logged. */
+KVR_MUST_CHECK int http_listen(const char *address, int *listen_fd);
+
+/* 0, -ENOMEM, -EOPNOTSUPP; logged. */
 KVR_MUST_CHECK int http_create(const struct http_options *options, struct http **http);
 /* When the management core is not stepped any more, or has answered everything. NULL is harmless. */
 void http_destroy(struct http **http);

@@ -393,22 +393,33 @@ static void http_log(void *context, const char *format, va_list arguments)
 
 /* ---- the object ---- */
 
-/* A listening socket for "HOST:PORT". */
-static int http_listen(const char *address, int *fd)
+static bool parse_address(const char *address, struct stream_address *parsed)
 {
 	const char *colon = strrchr(address, ':');
-	struct stream_address parsed;
 	uint64_t port;
 	char url[300];
-	int error = 0;
 
+	if (strlen(address) > sizeof(url) - 16 || !colon || text_parse_u64(colon + 1, &port) != 0)
+		return false;
 	snprintf(url, sizeof(url), "kvrail://%s", address);
-	if (!colon || text_parse_u64(colon + 1, &port) != 0 || stream_parse_address(url, &parsed) != 0) {
-		log_error("http: \"%s\" is no address; write HOST:PORT, as 127.0.0.1:9464 or [::1]:9464, or off",
-			address);
-		return -EINVAL;
-	}
-	error = stream_listen(&parsed, 0, fd);
+	return stream_parse_address(url, parsed) == 0;
+}
+
+bool http_address_good(const char *address)
+{
+	struct stream_address parsed;
+
+	return parse_address(address, &parsed);
+}
+
+int http_listen(const char *address, int *listen_fd)
+{
+	struct stream_address parsed;
+	int error = -EINVAL;
+
+	*listen_fd = -1;
+	if (parse_address(address, &parsed))
+		error = stream_listen(&parsed, 0, listen_fd);
 	if (error)
 		log_error("http: %s can't be listened on: %s; give another address or port as --http, or off", address,
 			strerror(-error));
@@ -426,40 +437,33 @@ static struct MHD_Daemon *http_start_daemon(struct http *http, int fd)
 int http_create(const struct http_options *options, struct http **out)
 {
 	struct http *http = fault_point("http_create/object") ? NULL : calloc(1, sizeof(*http));
-	const union MHD_DaemonInfo *info;
-	int error = -ENOMEM, fd;
+	const union MHD_DaemonInfo *info = NULL;
 
 	*out = NULL;
 	if (!http)
-		return -ENOMEM;
+		goto close_fd;
 	http->options = *options;
 	list_init(&http->waiting);
+	http->port = stream_bound_port(options->listen_fd);
 	http->snapshots = fault_point("http_create/snapshots") ? NULL : calloc(2, sizeof(*http->snapshots));
 	if (!http->snapshots)
 		goto free_http;
-	error = http_listen(options->address, &fd);
-	if (error)
-		goto free_http;
-	http->port = stream_bound_port(fd);
-	http->daemon = fault_point("http_create/daemon") ? NULL : http_start_daemon(http, fd);
-	info = http->daemon ? MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-	if (!info) {
-		log_error("http: libmicrohttpd could not be started on %s", options->address);
-		error = -ENOMEM;
-		if (http->daemon)
-			MHD_stop_daemon(http->daemon);
-		else
-			close(fd);
+	http->daemon = fault_point("http_create/daemon") ? NULL : http_start_daemon(http, options->listen_fd);
+	if (!http->daemon) {
+		log_error("http: libmicrohttpd could not be started");
 		goto free_http;
 	}
-	http->fd = info->epoll_fd;
+	info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	http->fd = info ? info->epoll_fd : -1;
 	http->look = true;
 	*out = http;
 	return 0;
 free_http:
 	free(http->snapshots);
 	free(http);
-	return error;
+close_fd:
+	close(options->listen_fd);
+	return -ENOMEM;
 }
 
 void http_destroy(struct http **pointer)

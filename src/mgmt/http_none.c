@@ -2,15 +2,29 @@
 #ifndef KVRAIL_HAVE_MICROHTTPD
 
 #include <errno.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "mgmt/http.h"
 
+bool http_address_good(const char *address)
+{
+	(void)address;
+	return true;
+}
+
+int http_listen(const char *address, int *listen_fd)
+{
+	*listen_fd = -1;
+	log_error("http %s: this kvraild was built without libmicrohttpd and has no pages: give --http off", address);
+	return -EOPNOTSUPP;
+}
+
 int http_create(const struct http_options *options, struct http **http)
 {
 	*http = NULL;
-	log_error("http %s: this kvraild was built without libmicrohttpd and has no pages: give --http off",
-		options->address);
+	if (options->listen_fd >= 0)
+		close(options->listen_fd);
 	return -EOPNOTSUPP;
 }
 

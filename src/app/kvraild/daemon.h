@@ -38,6 +38,7 @@ struct daemon {
 	/* start.c, in the order in which they are taken */
 	bool made_folder; /* that of the socket, which goes with it */
 	int listen_fd;
+	int http_listen_fd; /* until the pages have it */
 	struct verbs_device *device;
 	struct l1_mapping memory;
 	struct server *server;
@@ -55,6 +56,7 @@ struct daemon {
 	struct loop *control_loop;
 
 	/* the control thread's */
+	uint64_t control_ns;     /* of the control object's last step */
 	uint64_t accept_look_ns; /* when the listener was last asked */
 	bool accept_due;         /* it may have somebody */
 	int spare_fd;            /* given up to turn a client away when there are no descriptors left */

@@ -17,6 +17,9 @@
 
 struct daemon_signals daemon_signals;
 
+/* Where the management core wakes this thread, it looks by itself so often: for what the kernel had no room for. */
+#define CONTROL_CALM_NS (50 * KVR_MS)
+
 /* ---- control sockets ---- */
 
 /* Closed descriptors have left the epoll set by themselves; those that are still there stay. */
@@ -38,6 +41,7 @@ static bool part_control_step(void *context, uint64_t now_ns)
 	struct control *control = server_control(daemon->server);
 	bool busy = control_step(control, now_ns);
 
+	daemon->control_ns = now_ns;
 	if (control_watch_changed(control))
 		control_watch(control, daemon_watch_fd, daemon);
 	return busy;
@@ -47,7 +51,9 @@ static uint64_t part_control_next_ns(void *context)
 {
 	const struct daemon *daemon = context;
 
-	return control_next_ns(server_control(daemon->server));
+	if (daemon->plan->placement.busy)
+		return control_next_ns(server_control(daemon->server));
+	return daemon->control_ns + CONTROL_CALM_NS;
 }
 
 /* ---- new clients ---- */

@@ -44,6 +44,20 @@ static bool part_management_step(void *context, uint64_t now_ns)
 	return management_step(server_management(daemon->server), now_ns);
 }
 
+/* As above, for a thread that enters the kernel anyway to sleep: wakes the control thread when there is something for it. */
+static bool part_management_step_and_wake(void *context, uint64_t now_ns)
+{
+	const struct daemon *daemon = context;
+	struct management *management = server_management(daemon->server);
+	const uint64_t *sent = &management_outbox(management)->tail;
+	uint64_t before = kvr_load_relaxed(sent);
+	bool busy = management_step(management, now_ns);
+
+	if (kvr_load_relaxed(sent) != before)
+		loop_wake(daemon->control_loop);
+	return busy;
+}
+
 static bool part_management_arm(void *context)
 {
 	const struct daemon *daemon = context;
@@ -83,7 +97,7 @@ static struct loop_part management_part(struct daemon *daemon)
 
 	memset(&part, 0, sizeof(part));
 	part.context = daemon;
-	part.step = part_management_step;
+	part.step = daemon->plan->placement.busy ? part_management_step : part_management_step_and_wake;
 	part.arm = part_management_arm;
 	part.next_ns = part_management_next_ns;
 	part.fd = -1;
@@ -152,8 +166,8 @@ static int make_apart_loops(struct daemon *daemon)
 	return error;
 }
 
-/* The control thread gives work to the management core alone, whose loop is the last one. That one never wakes it: it makes no system
- * call for what can wait CONTROL_POLL_NS. */
+/* The control thread gives work to the management core alone, whose loop is the last one. That one wakes it only where it may sleep
+ * itself: a thread that polls makes no system call for what can wait CONTROL_POLL_NS. */
 static int make_control_loop(struct daemon *daemon)
 {
 	struct loop_options options;

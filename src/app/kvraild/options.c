@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "mgmt/http.h"
+
 #define AT(field) offsetof(struct kvraild_settings, field)
 #define TEXT(field) AT(field), sizeof(((struct kvraild_settings *)0)->field)
 
@@ -140,6 +142,10 @@ static int plan_listen(const struct kvraild_settings *settings, struct option_er
 static int plan_http(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
 {
 	plan->has_http = strcmp(settings->http, "off") != 0;
+	if (plan->has_http && !http_address_good(settings->http))
+		return refuse(error,
+			"--http %s is no address; write HOST:PORT, as 127.0.0.1:9464 or [::1]:9464, or off",
+			settings->http);
 	if (!settings->admin_token_file[0])
 		return 0;
 	if (!plan->has_http)

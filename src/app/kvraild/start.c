@@ -107,6 +107,39 @@ static void finish_socket(struct daemon *daemon)
 		remove_folder(daemon);
 }
 
+/* ---- port of the pages, taken before the memory, which takes long ---- */
+
+static void warn_of_open_address(const char *address)
+{
+	if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]:", 6) != 0 &&
+		strncmp(address, "localhost:", 10) != 0)
+		log_warn(
+			"http %s: everybody who reaches this address can read the pages, and is asked for the token only to clear",
+			address);
+}
+
+static int start_port(struct daemon *daemon, char *detail)
+{
+	int error;
+
+	daemon->http_listen_fd = -1;
+	snprintf(detail, DETAIL, "no pages");
+	if (!daemon->plan->has_http)
+		return 0;
+	error = http_listen(daemon->settings->http, &daemon->http_listen_fd);
+	if (error)
+		return error;
+	warn_of_open_address(daemon->settings->http);
+	snprintf(detail, DETAIL, "%u of http %s", stream_bound_port(daemon->http_listen_fd), daemon->settings->http);
+	return 0;
+}
+
+static void finish_port(struct daemon *daemon)
+{
+	if (daemon->http_listen_fd >= 0)
+		close(daemon->http_listen_fd);
+}
+
 /* ---- device ---- */
 
 static int start_device(struct daemon *daemon, char *detail)
@@ -202,9 +235,9 @@ static int start_server(struct daemon *daemon, char *detail)
 	error = server_create(&options, &daemon->server);
 	if (error)
 		return error;
-	snprintf(detail, DETAIL, "boot id %016llx, %u clients with %u requests each, %u tenants",
+	snprintf(detail, DETAIL, "boot id %016llx, %u clients with %u requests each, %u tenant%s",
 		(unsigned long long)server_boot_id(daemon->server), settings->max_clients, settings->credits,
-		daemon->plan->tenant_count);
+		daemon->plan->tenant_count, daemon->plan->tenant_count == 1 ? "" : "s");
 	return 0;
 }
 
@@ -263,15 +296,6 @@ static void fill_sources(struct daemon *daemon)
 	sources->options_json = daemon->options_json.bytes;
 }
 
-static void warn_of_open_address(const char *address)
-{
-	if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]:", 6) != 0 &&
-		strncmp(address, "localhost:", 10) != 0)
-		log_warn(
-			"http %s: everybody who reaches this address can read the pages, and is asked for the token only to clear",
-			address);
-}
-
 static int start_pages(struct daemon *daemon, char *detail)
 {
 	struct http_options options;
@@ -285,7 +309,8 @@ static int start_pages(struct daemon *daemon, char *detail)
 		return -ENOMEM;
 	fill_sources(daemon);
 	memset(&options, 0, sizeof(options));
-	options.address = daemon->settings->http;
+	options.listen_fd = daemon->http_listen_fd;
+	daemon->http_listen_fd = -1;
 	options.token = daemon->plan->token;
 	options.control = server_control(daemon->server);
 	options.sources = &daemon->sources;
@@ -296,7 +321,6 @@ static int start_pages(struct daemon *daemon, char *detail)
 		text_fini(&daemon->options_json);
 		return error;
 	}
-	warn_of_open_address(daemon->settings->http);
 	daemon_http_url(daemon, detail, DETAIL);
 	return 0;
 }
@@ -356,6 +380,7 @@ static const struct {
 } steps[] = {
 	{ "limits", start_limits, NULL },
 	{ "socket", start_socket, finish_socket },
+	{ "port", start_port, finish_port },
 	{ "device", start_device, finish_device },
 	{ "memory", start_memory, finish_memory },
 	{ "server", start_server, finish_server },
