@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "verbs/sim/sim.h"
 
 #define GUARD 0xa5
 #define GUARD_BYTES 64
@@ -212,10 +213,14 @@ struct rig *rig_start(const struct rig_options *options)
 static void assert_nothing_is_out(struct rig *rig)
 {
 	const struct worker *worker = rig->worker;
-	uint32_t replies = 0;
+	const struct sim_srq *srq = KVR_CONTAINER_OF(worker->srq, struct sim_srq, base);
+	uint32_t replies = 0, receives = 0;
 
 	for (uint32_t i = 0; i < worker->slot_count; i++)
 		assert_int_equal(worker->slots[i].stage, SLOT_POSTED);
+	list_for_each(node, &srq->queue.posted)
+		receives++;
+	assert_int_equal(receives, worker->slot_count); /* pitfalls I11: the device has them all, not only the book */
 	for (uint32_t i = worker->reply_free; i != POOL_NONE; i = worker->reply_buffers[i].next)
 		replies++;
 	assert_int_equal(replies, worker->slot_count);
