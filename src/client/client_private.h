@@ -70,6 +70,7 @@ struct client_region {
 	bool announcing;
 	uint32_t number; /* the server's */
 	bool allocated;  /* by kvr_alloc: freed by kvr_free */
+	bool unwanted;   /* kvr_free was called: goes once the server has forgotten it */
 };
 
 struct client_registration {
@@ -142,6 +143,7 @@ struct kvr_client {
 	/* control operations, one at a time */
 	enum control_operation operation;
 	uint32_t operation_index;
+	bool unsettled; /* what is wanted may differ from what the server knows: to be looked at */
 	struct client_region regions[CLIENT_REGIONS_MAX];
 	struct client_registration registrations[CLIENT_REGISTRATIONS_MAX];
 

@@ -49,13 +49,9 @@ KVR_API int kvr_free(struct kvr_client *client, void *memory)
 		error_text_set("a registration uses this memory");
 		error = -EBUSY;
 	} else {
-		struct client_region *region = &client->regions[index];
-		uint64_t length = region->length;
-
-		/* The server may keep its mapping a moment longer: the pages are its own then. */
-		client->device->driver->deregister_memory(region->mr);
-		memset(region, 0, sizeof(*region));
-		client->device->driver->release(client->device, memory, length);
+		/* Goes now, or when the server has forgotten it. */
+		client->regions[index].unwanted = true;
+		region_release(client, index);
 	}
 	client_leave(client);
 	return error;

@@ -381,7 +381,9 @@ static void queue_reply(struct kvr_client *client, const uint8_t *bytes, uint32_
 		connection_lose(client, -EPROTO, "an error reply is malformed: %s", error.what);
 		return;
 	}
-	if (header.status == STATUS_UNKNOWN_SESSION && request_again(client, slot))
+	/* Another process has ended the session meanwhile, and perhaps begun it anew with fewer chunks. */
+	if ((header.status == STATUS_UNKNOWN_SESSION || header.status == STATUS_INVALID_RANGE) &&
+		request_again(client, slot))
 		return;
 	slot_done(client, slot, status_to_errno(header.status), header.status, refusal.text.bytes, refusal.text.length);
 }

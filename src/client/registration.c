@@ -13,7 +13,7 @@ uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t
 	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
 		const struct client_region *region = &client->regions[i];
 
-		if (region->mr && address >= region->address && length <= region->length &&
+		if (region->mr && !region->unwanted && address >= region->address && length <= region->length &&
 			address - region->address <= region->length - length)
 			return i;
 	}
@@ -43,6 +43,7 @@ int region_make(struct kvr_client *client, uint64_t address, uint64_t length, ui
 	region->address = address;
 	region->length = length;
 	*index = (uint32_t)(region - client->regions);
+	client->unsettled = true;
 	return 0;
 }
 
@@ -51,14 +52,18 @@ void region_release(struct kvr_client *client, uint32_t index)
 {
 	struct client_region *region = &client->regions[index];
 
-	if (region->users > 0 || region->allocated || region->announced || region->announcing)
+	if (region->users > 0 || (region->allocated && !region->unwanted) || region->announced || region->announcing)
 		return;
 	client->device->driver->deregister_memory(region->mr);
 	region->mr = NULL;
+	if (region->allocated)
+		client->device->driver->release(
+			client->device, (void *)(uintptr_t)region->address, region->length);
 }
 
 void registration_free(struct kvr_client *client, struct client_registration *registration)
 {
+	client->unsettled = true;
 	for (uint32_t i = 0; i < registration->plane_count; i++) {
 		uint32_t region = registration->planes[i].region;
 
@@ -74,6 +79,7 @@ void registration_free(struct kvr_client *client, struct client_registration *re
 void registration_forget_all(struct kvr_client *client)
 {
 	client->operation = OPERATION_NONE;
+	client->unsettled = true;
 	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
 		client->regions[i].announced = false;
 		client->regions[i].announcing = false;
@@ -248,6 +254,7 @@ int client_submit_register(struct kvr_client *client, const struct kvr_model *mo
 		return error;
 	}
 	slot->state = SLOT_CONTROL;
+	client->unsettled = true;
 	registration->ticket = slot->ticket;
 	*index = (uint32_t)(registration - client->registrations);
 	*ticket = slot->ticket;
@@ -274,6 +281,7 @@ int client_submit_unregister(struct kvr_client *client, uint32_t index, kvr_tick
 		return 0;
 	}
 	slot->state = SLOT_CONTROL;
+	client->unsettled = true;
 	registration->ticket = slot->ticket;
 	registration->wanted = false;
 	return 0;
@@ -411,11 +419,13 @@ bool registration_step(struct kvr_client *client)
 
 	if (client->operation != OPERATION_NONE)
 		return false;
-	client->operation = operation_next(client, &client->operation_index);
+	if (client->unsettled)
+		client->operation = operation_next(client, &client->operation_index);
 	if (client->operation != OPERATION_NONE) {
 		begin[client->operation](client, client->operation_index);
 		return true;
 	}
+	client->unsettled = false;
 	if (client->state == CONNECTION_RESTORING) {
 		client->state = CONNECTION_READY;
 		client->backoff_ns = 0;
