@@ -1,0 +1,208 @@
+/* finish.c - the end of a world: peace, a proof that everything works, everybody leaves, and what must hold then. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/kvrail-sim/world_private.h"
+
+#define FILL_EVICTIONS 4096u
+
+/* Everybody stores something, looks it up, and reads it: after whatever happened. */
+static void prove_engine(struct world *world, struct engine *engine)
+{
+	struct process *scheduler = &world->processes[engine->first_process];
+	struct transfer_choice choice;
+	struct world_session *session;
+
+	for (uint32_t s = 0; s < WORLD_SESSIONS; s++)
+		world_session_close(world, &engine->sessions[s]);
+	if (!world_session_open(world, engine, 1, 0xfffff000))
+		return;
+	session = session_pick(world, engine, 0, true);
+	memset(&choice, 0, sizeof(choice));
+	choice.count = session->length;
+	for (uint32_t i = 1; i <= engine->worker_count; i++)
+		if (scheduler[i].reader == 0)
+			action_transfer(&scheduler[i], session, true, &choice);
+	if (!world_settle(world))
+		return;
+	if (!action_lookup(scheduler, session, 0))
+		world_violated(world, "engine %u: LOOKUP was not taken in the end", session->engine);
+	if (!world_settle(world))
+		return;
+	for (uint32_t i = 1; i <= engine->worker_count; i++)
+		if (!action_transfer(&scheduler[i], session, false, &choice))
+			world_violated(world, "engine %u: RETRIEVE was not taken in the end", session->engine);
+	world_settle(world);
+}
+
+/* Workers that took another layout come back to their engine's. */
+static void reunite(struct world *world)
+{
+	for (uint32_t i = 0; i < world->process_count; i++) {
+		struct process *process = &world->processes[i];
+
+		if (process->shape != process_engine(process)->shape)
+			process_unregister(process, process_engine(process)->shape);
+	}
+	world_settle(world);
+}
+
+static void all_leave(struct world *world)
+{
+	for (uint32_t i = 0; i < world->process_count; i++) {
+		process_leave(&world->processes[i]);
+		world->processes[i].spawn_ns = UINT64_MAX;
+	}
+	for (uint64_t until_ns = world->now_ns + WORLD_PATIENCE_NS; !world_stopped(world);) {
+		if (control_client_count(server_control(world->server)) == 0)
+			return;
+		if (world->now_ns > until_ns)
+			world_violated(world, "all clients have left, and the server still has %u",
+				control_client_count(server_control(world->server)));
+		world_turn(world);
+	}
+}
+
+static void status_came(void *context, struct status_snapshot *snapshot)
+{
+	(void)snapshot;
+	*(bool *)context = true;
+}
+
+static void check_nothing_left(struct world *world)
+{
+	struct status_snapshot *snapshot = calloc(1, sizeof(*snapshot));
+	bool came = false;
+
+	if (!snapshot || control_request_status(server_control(world->server), snapshot, status_came, &came)) {
+		world->no_memory = true;
+		free(snapshot);
+		return;
+	}
+	for (uint32_t i = 0; i < 1000 && !came; i++)
+		world_turn(world);
+	if (!came)
+		world_violated(world, "STATUS is not answered");
+	else if (snapshot->sessions || snapshot->registrations || snapshot->connections || snapshot->parked ||
+		snapshot->transfers)
+		world_violated(world,
+			"all have left, and there are %u sessions, %u registrations, %u connections, %u requests, %u transfers",
+			snapshot->sessions, snapshot->registrations, snapshot->connections, snapshot->parked,
+			snapshot->transfers);
+	free(snapshot);
+}
+
+/* How many objects of that size an empty L1 holds; 0: not known. */
+static uint64_t empty_room(struct world *world, uint64_t object_bytes)
+{
+	struct l1 *scratch;
+	uint32_t object_class;
+	uint64_t room = 0;
+
+	if (l1_create(world->areas, world->server_options.area_count, &scratch))
+		return 0;
+	if (!l1_class_acquire(scratch, object_bytes, &object_class))
+		room = l1_class_room(scratch, object_class);
+	l1_destroy(&scratch);
+	return room;
+}
+
+/* Nobody is there, so nothing is held: every byte of L1 can be had again (pitfalls D02, A03). */
+static void fill_l1(struct world *world)
+{
+	const struct shape *shape = &world->shapes[world->engines[0].shape];
+	uint64_t bytes = (uint64_t)shape->planes * shape->blocks_per_chunk * shape->block_bytes;
+	struct cache *cache = server_cache(world->server);
+	uint64_t room = empty_room(world, bytes), count = 0;
+	l1_ref *objects = calloc(room + 1, sizeof(*objects));
+	uint32_t object_class;
+
+	if (!objects || !room || l1_class_acquire(server_l1(world->server), bytes, &object_class)) {
+		free(objects);
+		return;
+	}
+	while (count <= room) {
+		objects[count] = cache_reserve(cache, object_class, 0, FILL_EVICTIONS);
+		if (!objects[count])
+			break;
+		count++;
+	}
+	if (count != room)
+		world_violated(world, "an empty L1 holds %llu objects, this one gave room for %llu",
+			(unsigned long long)room, (unsigned long long)count);
+	while (count > 0)
+		cache_abort(cache, objects[--count]);
+	l1_class_release(server_l1(world->server), object_class);
+	free(objects);
+	if (server_verify(world->server, true))
+		world_violated(world, "the books are wrong after L1 was filled");
+}
+
+static void check_network(struct world *world)
+{
+	struct sim_counters counters;
+
+	sim_fabric_counters(world->fabric, &counters);
+	if (counters.misuses)
+		world_violated(world, "a driver was used wrongly %llu times", (unsigned long long)counters.misuses);
+	if (counters.cq_overflows)
+		world_violated(world, "completion queues were too small");
+}
+
+/* Where no connection was lost, replies are as many as requests. */
+static void check_replies(struct world *world)
+{
+	uint64_t requests = 0, replies = 0;
+
+	if (world->report->faults || world->report->restarts)
+		return;
+	for (uint32_t i = 0; i < server_worker_count(world->server); i++) {
+		const struct worker_counters *counters = worker_counters(server_worker(world->server, i));
+
+		requests += counters->requests_total;
+		replies += counters->replies_total;
+	}
+	if (requests != replies)
+		world_violated(world, "%llu requests came, %llu replies went", (unsigned long long)requests,
+			(unsigned long long)replies);
+}
+
+void world_finish(struct world *world)
+{
+	trouble_heal(world);
+	if (!world_settle(world))
+		return;
+	if (server_verify(world->server, false)) {
+		world_violated(world, "the server's books are wrong");
+		return;
+	}
+	reunite(world);
+	for (uint32_t e = 0; e < world->engine_count && !world_stopped(world); e++)
+		prove_engine(world, &world->engines[e]);
+	if (!world_stopped(world))
+		check_replies(world);
+	if (!world_stopped(world))
+		all_leave(world);
+	if (world_stopped(world))
+		return;
+	if (server_verify(world->server, true)) {
+		world_violated(world, "all clients have left, and something is still locked, pinned or staged");
+		return;
+	}
+	/* Sessions that only a STORE or RETRIEVE named have no owner: they reach their limit. */
+	world_jump(world, 2 * world->server_options.session_ttl_ns + 2 * world->server_options.lock_ttl_ns);
+	for (uint32_t i = 0; i < 500; i++)
+		world_turn(world);
+	check_nothing_left(world);
+	if (!world_stopped(world))
+		fill_l1(world);
+	if (!world_stopped(world))
+		check_network(world);
+	world->server_back_ns = UINT64_MAX;
+	(void)world_server_drained(world);
+	for (uint32_t i = 0; i < 20000 && world->server && !world_stopped(world); i++)
+		world_turn(world);
+	if (world->server)
+		world_violated(world, "an idle server does not drain");
+}

@@ -1,0 +1,141 @@
+/* trouble.c - what goes wrong, and its end. */
+#include "app/kvrail-sim/world_private.h"
+
+static struct process *pick(struct world *world, uint64_t number)
+{
+	return &world->processes[number % world->process_count];
+}
+
+static void trouble_crash(struct world *world, uint64_t a, uint64_t b)
+{
+	if (b % 5 == 0)
+		process_leave(pick(world, a));
+	else
+		process_crash(pick(world, a));
+}
+
+static void trouble_cut(struct world *world, uint64_t a, uint64_t b)
+{
+	struct process *process = pick(world, a);
+
+	if (process->state == PROCESS_DEAD)
+		return;
+	(void)b;
+	NOTE(world, "process %llu: its link is cut", process->number);
+	sim_fabric_cut_device(world->fabric, process->device);
+	process_disturb(process);
+}
+
+static void trouble_stall(struct world *world, uint64_t a, uint64_t b)
+{
+	struct process *process = pick(world, a);
+
+	if (process->state == PROCESS_DEAD || process->stalled_until_ns)
+		return;
+	process->stalled_until_ns = world->now_ns + 1 + b % (20 * KVR_MS);
+	sim_fabric_stall_device(world->fabric, process->device, true);
+	NOTE(world, "process %llu: its link stalls for %llu ns", process->number,
+		process->stalled_until_ns - world->now_ns);
+	if (world->server_options.silence_ns) {
+		world->reaped_allowed++;
+		process_disturb(process);
+	}
+}
+
+static void trouble_restart(struct world *world, uint64_t a, uint64_t b)
+{
+	if (!world->server || world->draining || a % 3)
+		return;
+	world->report->restarts++;
+	world->server_back_ns = world->now_ns + b % (50 * KVR_MS);
+	if (a % 2)
+		world_server_kill(world);
+	else
+		(void)world_server_drained(world);
+	if (b % 5 == 0) /* and at first nobody takes connections (pitfalls G02) */
+		world->deaf_until_ns = world->server_back_ns + b % (3 * KVR_SECOND);
+}
+
+/* Where silence is watched for, everybody must be able to speak in between. */
+static void trouble_time(struct world *world, uint64_t a, uint64_t b)
+{
+	uint64_t ns = a % (3 * world->server_options.lock_ttl_ns);
+	uint64_t slice = world->server_options.silence_ns ? world->server_options.silence_ns / 4 : ns + 1;
+
+	(void)b;
+	NOTE(world, "time passes: %llu ns", ns);
+	while (ns > 0 && !world_stopped(world)) {
+		uint64_t jump = ns < slice ? ns : slice;
+
+		world_jump(world, jump);
+		ns -= jump;
+		for (unsigned i = 0; i < 200 && world->server_options.silence_ns; i++)
+			world_turn(world);
+	}
+}
+
+static void trouble_layout(struct world *world, uint64_t a, uint64_t b)
+{
+	struct process *process = pick(world, a);
+	const struct engine *engine = process_engine(process);
+	uint32_t shape = process->shape == engine->shape ? (uint32_t)(b % WORLD_SHAPES) : engine->shape;
+
+	/* It must have a place in the other model. */
+	if (process->scheduler || process->rank >= world->shapes[shape].world_size ||
+		process->reader >= world->shapes[shape].readers)
+		shape = engine->shape;
+	if (!process->scheduler)
+		process_unregister(process, shape);
+}
+
+static void trouble_slow(struct world *world, uint64_t a, uint64_t b)
+{
+	struct sim_options *network = &world->network;
+
+	network->delay_max_ns = network->delay_min_ns + (a % 4 ? a % 5000 : a % 2000000);
+	network->completion_max_ns = b % 4 ? b % 3000 : b % 3000000;
+	network->pieces_max = 1 + (uint32_t)(b >> 32) % 12;
+	network->bytes_per_us = (a >> 32) % 3 ? 0 : 100 + (uint32_t)(a >> 40) % 10000;
+	sim_fabric_set_options(world->fabric, network);
+	NOTE(world, "network: delays up to %llu ns, completions %llu ns, %llu pieces, %llu bytes/us",
+		network->delay_max_ns, network->completion_max_ns, network->pieces_max, network->bytes_per_us);
+}
+
+void trouble_step(struct world *world, uint64_t kind, uint64_t a, uint64_t b)
+{
+	static const struct {
+		enum world_fault fault;
+		void (*run)(struct world *world, uint64_t a, uint64_t b);
+	} troubles[] = {
+		{ WORLD_CRASH, trouble_crash },
+		{ WORLD_CRASH, trouble_crash },
+		{ WORLD_CUT, trouble_cut },
+		{ WORLD_STALL, trouble_stall },
+		{ WORLD_RESTART, trouble_restart },
+		{ WORLD_TIME, trouble_time },
+		{ WORLD_LAYOUT, trouble_layout },
+		{ WORLD_SLOW, trouble_slow },
+	};
+	size_t which = kind % KVR_COUNT_OF(troubles);
+
+	if (!world_has(world, troubles[which].fault))
+		return;
+	world->report->faults++;
+	troubles[which].run(world, a, b);
+}
+
+void trouble_heal(struct world *world)
+{
+	world->network.cut_per_million = 0;
+	world->network.access_error_per_million = 0;
+	world->network.register_fail_per_million = 0;
+	sim_fabric_set_options(world->fabric, &world->network);
+	world->deaf_until_ns = 0;
+	for (uint32_t i = 0; i < world->process_count; i++) {
+		struct process *process = &world->processes[i];
+
+		if (process->stalled_until_ns)
+			process->stalled_until_ns = world->now_ns;
+	}
+	NOTE(world, "peace");
+}
