@@ -147,7 +147,8 @@ struct verbs_driver {
 
 	/* Server side: makes a client's memory reachable on this queue pair (maps, populates, checks seals). Work requests that are
 	 * posted after it returned may use import->rkey. At most WIRE_REGIONS_MAX per queue pair. 0, -EINVAL, -EPERM (not sealed
-	 * against shrinking), -ENOMEM, -EOPNOTSUPP, -EFAULT (shorter than it claims), -ENOSPC (too many). */
+	 * against shrinking), -ENOMEM, -EOPNOTSUPP, -EFAULT (shorter than it claims, or not wholly
+	 * populated), -ENOSPC (too many). */
 	int (*import_memory)(struct ibv_qp *qp, const struct verbs_remote_memory *memory, struct verbs_import *import);
 	/* When no work request that uses it is outstanding. May block long (unmapping). */
 	void (*forget_memory)(struct ibv_qp *qp, uint32_t rkey);

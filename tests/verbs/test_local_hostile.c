@@ -129,6 +129,46 @@ static void memory_that_is_not_there_is_refused(void **state)
 	close_pair(&server, &client);
 }
 
+/* Pages that may be missing later are given only to, and taken only from, those who could kill this process anyway. */
+static void huge_pages_are_shared_with_the_same_user_only(void **state)
+{
+	enum { HUGE = 2 << 20 };
+	struct stream_peer stranger = this_process();
+	struct offer from_server, from_client;
+	struct side server, client;
+	struct verbs_export description;
+	struct ibv_mr *mr;
+	void *address;
+	int probe = memfd_create("test", MFD_CLOEXEC | MFD_HUGETLB);
+	bool there_are = probe >= 0 && fallocate(probe, 0, 0, (off_t)2 * HUGE) == 0;
+
+	(void)state;
+	close(probe);
+	if (!there_are)
+		skip();
+	stranger.uid++;
+	pair_open(&server, &client, 0);
+	assert_int_equal(verbs_local.allocate(client.device, HUGE + 1, &address), 0);
+	memset(address, 1, HUGE + 1);
+	assert_int_equal(verbs_local.register_memory(client.device, address, HUGE + 1,
+				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &mr),
+		0);
+	assert_int_equal(verbs_local.export_memory(mr, &description), 0);
+	assert_int_equal(description.kind, MEMORY_SHARED);
+	assert_int_equal(fcntl(description.fd, F_GET_SEALS) & F_SEAL_SHRINK, F_SEAL_SHRINK);
+	assert_int_equal(lseek(description.fd, 0, SEEK_END), 2 * HUGE);
+	assert_int_equal(import_fd(&server, description.fd, 0, HUGE + 1), 0);
+	side_close(&server);
+	side_open(&server, true, 0);
+	side_offer(&server, &from_server);
+	side_offer(&client, &from_client);
+	side_connect(&server, &from_client, stranger);
+	assert_int_equal(import_fd(&server, description.fd, 0, HUGE + 1), -EPERM);
+	assert_int_equal(verbs_local.deregister_memory(mr), 0);
+	verbs_local.release(client.device, address, HUGE + 1);
+	close_pair(&server, &client);
+}
+
 static void memory_of_unknown_kinds_is_refused(void **state)
 {
 	struct verbs_remote_memory memory = { .address = 0x10000, .length = 4096, .fd = -1 };
@@ -250,6 +290,98 @@ static void addresses_of_other_making_are_refused(void **state)
 	close_pair(&server, &client);
 }
 
+/* A server's queue pair, and its shared memory as a client's process sees it. */
+struct victim {
+	struct side server, client;
+	struct local_geometry geometry;
+	struct local_shared *shared;
+};
+
+static void victim_open(struct victim *victim)
+{
+	struct offer offer, from_client;
+	struct local_address address;
+
+	side_open(&victim->server, true, 0);
+	side_open(&victim->client, false, 0);
+	side_offer(&victim->server, &offer);
+	side_offer(&victim->client, &from_client);
+	assert_int_equal(local_address_decode(offer.bytes, offer.length, &address), 0);
+	victim->geometry = address.geometry;
+	victim->shared = mmap(
+		NULL, local_shared_bytes(&victim->geometry), PROT_READ | PROT_WRITE, MAP_SHARED, offer.fds[0], 0);
+	assert_true(victim->shared != MAP_FAILED);
+	side_connect(&victim->server, &from_client, this_process());
+}
+
+static void victim_close(struct victim *victim)
+{
+	munmap(victim->shared, local_shared_bytes(&victim->geometry));
+	side_close(&victim->client);
+	side_close(&victim->server);
+}
+
+/* Slot `index` of the ring that the client fills. */
+static struct local_slot *client_slot(const struct victim *victim, uint32_t index)
+{
+	return (struct local_slot *)(void *)((uint8_t *)victim->shared + LOCAL_SLOTS_OFFSET +
+		(uint64_t)index * victim->geometry.stride);
+}
+
+static void a_message_longer_than_its_slot_fails_the_queue_pair(void **state)
+{
+	struct victim victim;
+	struct ibv_wc wc;
+
+	(void)state;
+	victim_open(&victim);
+	client_slot(&victim, 0)->length = victim.geometry.message_bytes + 1;
+	client_slot(&victim, 0)->kind = LOCAL_SLOT_SEND;
+	kvr_store_release(&client_slot(&victim, 0)->sequence, 1);
+	wc = side_wait(&victim.server);
+	assert_int_equal(wc.status, IBV_WC_REM_OP_ERR);
+	assert_int_equal(victim.server.qp->state, IBV_QPS_ERR);
+	victim_close(&victim);
+}
+
+static void messages_of_another_lap_are_not_taken(void **state)
+{
+	static const uint32_t offsets[] = { 0, 2, 100, UINT32_MAX };
+	struct victim victim;
+	struct ibv_wc wc;
+
+	(void)state;
+	victim_open(&victim);
+	client_slot(&victim, 0)->length = 4;
+	client_slot(&victim, 0)->kind = LOCAL_SLOT_SEND;
+	for (uint32_t i = 0; i < KVR_COUNT_OF(offsets); i++) {
+		kvr_store_release(&client_slot(&victim, 0)->sequence, offsets[i]);
+		assert_int_equal(ibv_poll_cq(victim.server.cq, 1, &wc), 0);
+	}
+	kvr_store_release(&client_slot(&victim, 0)->sequence, 1);
+	assert_int_equal(side_wait(&victim.server).byte_len, 4);
+	victim_close(&victim);
+}
+
+static void a_head_that_runs_ahead_fails_the_queue_pair(void **state)
+{
+	struct victim victim;
+	struct ibv_wc wc;
+
+	(void)state;
+	victim_open(&victim);
+	for (uint32_t i = 0; i < victim.geometry.slots; i++) {
+		assert_int_equal(side_send(&victim.server, RECEIVES, 8, i), 0);
+		assert_int_equal(side_wait(&victim.server).status, IBV_WC_SUCCESS);
+	}
+	kvr_store_release(&victim.shared->side[LOCAL_CLIENT].head, victim.geometry.slots + 1);
+	assert_int_equal(side_send(&victim.server, RECEIVES, 8, 77), 0);
+	wc = side_wait(&victim.server);
+	assert_int_equal(wc.status, IBV_WC_REM_OP_ERR);
+	assert_int_equal(wc.wr_id, 77);
+	victim_close(&victim);
+}
+
 /* Writes what a hostile client might: mostly into the words that matter, near values that are right. */
 static void scribble(struct random *random, struct local_shared *shared, const struct local_geometry *geometry)
 {
@@ -288,43 +420,32 @@ static void scribble(struct random *random, struct local_shared *shared, const s
 /* One life of a server's queue pair with such a client. */
 static void survive(uint64_t seed)
 {
-	struct offer offer, from_client;
-	struct local_address address;
-	struct side server, client;
+	struct victim victim;
+	struct side *server = &victim.server;
 	struct random random;
-	void *map;
 
 	random_init(&random, seed);
-	side_open(&server, true, 0);
-	side_open(&client, false, 0);
-	side_offer(&server, &offer);
-	side_offer(&client, &from_client);
-	assert_int_equal(local_address_decode(offer.bytes, offer.length, &address), 0);
-	map = mmap(NULL, local_shared_bytes(&address.geometry), PROT_READ | PROT_WRITE, MAP_SHARED, offer.fds[0], 0);
-	assert_true(map != MAP_FAILED);
-	side_connect(&server, &from_client, this_process());
-	for (unsigned step = 0; step < 300 && server.qp->state != IBV_QPS_ERR; step++) {
+	victim_open(&victim);
+	for (unsigned step = 0; step < 300 && server->qp->state != IBV_QPS_ERR; step++) {
 		struct ibv_wc wc[4];
 		int count;
 
-		scribble(&random, map, &address.geometry);
+		scribble(&random, victim.shared, &victim.geometry);
 		if (random_chance(&random, 1, 3))
-			(void)side_send(&server, RECEIVES, (uint32_t)random_below(&random, MESSAGE_BYTES + 1), 0);
+			(void)side_send(server, RECEIVES, (uint32_t)random_below(&random, MESSAGE_BYTES + 1), 0);
 		if (random_chance(&random, 1, 10))
-			(void)ibv_req_notify_cq(server.cq, 0);
-		count = ibv_poll_cq(server.cq, 4, wc);
+			(void)ibv_req_notify_cq(server->cq, 0);
+		count = ibv_poll_cq(server->cq, 4, wc);
 		for (int i = 0; i < count; i++) {
 			if (wc[i].status == IBV_WC_SUCCESS && wc[i].opcode == IBV_WC_RECV) {
 				assert_true(wc[i].byte_len <= MESSAGE_BYTES);
-				side_post_receive(&server, (uint32_t)wc[i].wr_id);
+				side_post_receive(server, (uint32_t)wc[i].wr_id);
 			}
 		}
 		if (random_chance(&random, 1, 10))
-			verbs_local.cq_clear_event(server.cq);
+			verbs_local.cq_clear_event(server->cq);
 	}
-	munmap(map, local_shared_bytes(&address.geometry));
-	side_close(&client);
-	side_close(&server);
+	victim_close(&victim);
 }
 
 static void scribbled_rings_harm_nobody(void **state)
@@ -400,10 +521,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_that_could_shrink_is_refused),
 		cmocka_unit_test(memory_that_is_not_there_is_refused),
+		cmocka_unit_test(huge_pages_are_shared_with_the_same_user_only),
 		cmocka_unit_test(memory_of_unknown_kinds_is_refused),
 		cmocka_unit_test(a_connection_has_a_bound_on_its_regions),
 		cmocka_unit_test(holes_punched_into_client_memory_read_as_zeroes),
 		cmocka_unit_test(addresses_of_other_making_are_refused),
+		cmocka_unit_test(a_message_longer_than_its_slot_fails_the_queue_pair),
+		cmocka_unit_test(messages_of_another_lap_are_not_taken),
+		cmocka_unit_test(a_head_that_runs_ahead_fails_the_queue_pair),
 		cmocka_unit_test(scribbled_rings_harm_nobody),
 		cmocka_unit_test(a_client_survives_a_scribbling_server),
 		cmocka_unit_test(a_stuffed_wake_socket_does_not_block_the_server),

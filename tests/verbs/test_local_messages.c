@@ -174,8 +174,11 @@ static void an_armed_queue_becomes_readable_with_a_message(void **state)
 	pair_open(&server, &client, 0);
 	assert_int_equal(side_send(&client, RECEIVES, 40, 1), 0);
 	assert_false(side_is_readable(&server));
+	assert_int_equal(side_send(&client, RECEIVES, 40, 1), 0);
+	assert_int_equal(side_wait(&server).status, IBV_WC_SUCCESS);
 	assert_int_equal(side_wait(&server).status, IBV_WC_SUCCESS);
 	for (unsigned round = 0; round < 1000; round++) {
+		side_post_receive(&server, round % RECEIVES);
 		side_post_receive(&server, round % RECEIVES);
 		assert_int_equal(ibv_req_notify_cq(server.cq, 0), 0);
 		assert_int_equal(ibv_poll_cq(server.cq, 1, &wc), 0);
@@ -185,12 +188,53 @@ static void an_armed_queue_becomes_readable_with_a_message(void **state)
 		assert_true(side_is_readable(&server));
 		verbs_local.cq_clear_event(server.cq);
 		assert_false(side_is_readable(&server));
+		/* awake, and not armed again: nobody is to spend a system call on waking it */
+		assert_int_equal(side_send(&client, RECEIVES, 40, 2), 0);
+		assert_false(side_is_readable(&server));
+		assert_int_equal(side_wait(&server).opcode, IBV_WC_RECV);
 		assert_int_equal(side_wait(&server).opcode, IBV_WC_RECV);
 		while (ibv_poll_cq(client.cq, 1, &wc) == 1)
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	}
 	side_close(&client);
 	side_close(&server);
+}
+
+/* pitfalls F08: also when its place in the table is in use again. */
+static void a_key_given_back_stays_invalid_when_its_place_is_reused(void **state)
+{
+	struct verbs_remote_memory memory = { .length = AREA_BYTES, .kind = MEMORY_SHARED };
+	struct verbs_export description;
+	struct verbs_import import;
+	struct side server, client;
+	struct ibv_mr *mr;
+	struct ibv_sge entry;
+	uint32_t first;
+	void *area;
+
+	(void)state;
+	pair_open(&server, &client, 0);
+	assert_int_equal(verbs_local.allocate(client.device, AREA_BYTES, &area), 0);
+	first = import_area(&server, &client, area, &mr);
+	assert_int_equal(verbs_local.export_memory(mr, &description), 0);
+	memory.address = (uintptr_t)area;
+	memory.fd = description.fd;
+	for (unsigned i = 1; i < 3 * WIRE_REGIONS_MAX; i++) {
+		verbs_local.forget_memory(server.qp, i == 1 ? first : import.rkey);
+		assert_int_equal(verbs_local.import_memory(server.qp, &memory, &import), 0);
+		assert_int_not_equal(import.rkey, first);
+	}
+	for (unsigned i = 1; i < WIRE_REGIONS_MAX; i++)
+		assert_int_equal(verbs_local.import_memory(server.qp, &memory, &import), 0);
+	entry = buffer_entry(&server, RECEIVES, 64);
+	assert_int_equal(side_transfer(&server, IBV_WR_RDMA_WRITE, &entry, 1, (uintptr_t)area, import.rkey, 1), 0);
+	assert_int_equal(side_wait(&server).status, IBV_WC_SUCCESS);
+	assert_int_equal(side_transfer(&server, IBV_WR_RDMA_WRITE, &entry, 1, (uintptr_t)area, first, 2), 0);
+	assert_int_equal(side_wait(&server).status, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(verbs_local.deregister_memory(mr), 0);
+	side_close(&server);
+	verbs_local.release(client.device, area, AREA_BYTES);
+	side_close(&client);
 }
 
 int main(void)
@@ -200,6 +244,7 @@ int main(void)
 		cmocka_unit_test(a_full_ring_holds_sends_back_until_receives_are_posted),
 		cmocka_unit_test(shared_memory_is_written_and_read_in_slices),
 		cmocka_unit_test(ordinary_memory_is_written_and_read_by_the_helper),
+		cmocka_unit_test(a_key_given_back_stays_invalid_when_its_place_is_reused),
 		cmocka_unit_test(an_armed_queue_becomes_readable_with_a_message),
 	};
 

@@ -5,10 +5,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -121,8 +123,8 @@ static void client_echo(struct side *side)
 	}
 }
 
-/* Commands: 'e' echo, 'v' does the memory hold pattern 1?, 'f' fill it with pattern 2, 'u' unmap it, 't' try to
- * truncate. */
+/* Commands: 'e' echo, 'v' does the memory hold pattern 1?, 'f' fill it with pattern 2, 'u' unmap it, 's' become another
+ * user, 't' try to truncate. */
 static void client_main(int socket, uint32_t kind)
 {
 	struct verbs_export export_description;
@@ -137,7 +139,9 @@ static void client_main(int socket, uint32_t kind)
 	if (kind == MEMORY_SHARED)
 		must(verbs_local.allocate(side.device, AREA_BYTES, &address) == 0, 30);
 	else
-		address = mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		/* far from where the test's process has anything */
+		address = mmap(
+			(void *)0x200000000000, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	area = address;
 	must(verbs_local.register_memory(side.device, area, AREA_BYTES,
 		     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, &side.mr) == 0,
@@ -165,6 +169,8 @@ static void client_main(int socket, uint32_t kind)
 			area[i] = pattern(2, i);
 		if (command == 'u')
 			munmap(area, AREA_BYTES);
+		if (command == 's')
+			answer = seteuid(65534) == 0 ? 'y' : 'n';
 		if (command == 't')
 			answer = ftruncate(export_description.fd, 0) == -1 && errno == EPERM ? 'y' : 'n';
 		must(write(socket, &answer, 1) == 1, 40);
@@ -452,6 +458,83 @@ static void memory_that_the_client_unmapped_is_an_access_error(void **state)
 	free(l1);
 }
 
+/* The number of a process that has ended may be another's. pid as wanted, or -errno where that needs a right we lack. */
+static pid_t start_impostor(pid_t wanted)
+{
+	struct clone_args arguments = {
+		.exit_signal = SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&wanted, .set_tid_size = 1
+	};
+	long pid = syscall(SYS_clone3, &arguments, sizeof(arguments));
+
+	if (pid == 0) {
+		for (;;)
+			(void)syscall(SYS_pause);
+	}
+	return pid < 0 ? (pid_t)-errno : (pid_t)pid;
+}
+
+static void a_process_with_a_recycled_number_is_not_written_to(void **state)
+{
+	struct client_process client;
+	struct verbs_import import;
+	struct side server;
+	struct ibv_mr *l1_mr;
+	struct ibv_sge entry;
+	uint8_t *l1, *victim;
+	pid_t impostor;
+
+	(void)state;
+	start_client(&server, &client, MEMORY_PROCESS);
+	l1 = make_l1(&server, &l1_mr);
+	import = import_area(&server, &client);
+	kill_client(&client);
+	reap(&client);
+	victim = mmap((void *)(uintptr_t)import.address, AREA_BYTES, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	assert_true((uintptr_t)victim == import.address);
+	impostor = start_impostor(client.pid);
+	entry = (struct ibv_sge){ (uintptr_t)l1, AREA_BYTES, l1_mr->lkey };
+	assert_int_equal(side_transfer(&server, IBV_WR_RDMA_WRITE, &entry, 1, import.address, import.rkey, 1), 0);
+	assert_int_equal(side_wait(&server).status, IBV_WC_REM_ACCESS_ERR);
+	for (uint32_t i = 0; i < AREA_BYTES; i++)
+		assert_int_equal(victim[i], 0);
+	if (impostor > 0) {
+		kill(impostor, SIGKILL);
+		assert_int_equal(waitpid(impostor, NULL, 0), impostor);
+	}
+	munmap(victim, AREA_BYTES);
+	assert_int_equal(verbs_local.deregister_memory(l1_mr), 0);
+	side_close(&server);
+	free(l1);
+	if (impostor < 0)
+		skip();
+}
+
+static void a_process_that_changed_its_user_is_not_written_to(void **state)
+{
+	struct client_process client;
+	struct verbs_import import;
+	struct side server;
+	struct ibv_mr *l1_mr;
+	struct ibv_sge entry;
+	uint8_t *l1;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	start_client(&server, &client, MEMORY_PROCESS);
+	l1 = make_l1(&server, &l1_mr);
+	import = import_area(&server, &client);
+	command(&client, 's');
+	entry = (struct ibv_sge){ (uintptr_t)l1, AREA_BYTES, l1_mr->lkey };
+	assert_int_equal(side_transfer(&server, IBV_WR_RDMA_WRITE, &entry, 1, import.address, import.rkey, 1), 0);
+	assert_int_equal(side_wait(&server).status, IBV_WC_REM_ACCESS_ERR);
+	reap(&client);
+	assert_int_equal(verbs_local.deregister_memory(l1_mr), 0);
+	side_close(&server);
+	free(l1);
+}
+
 /* The helper is stopped at its next slice, and only then is the queue pair idle: no late byte lands (pitfalls C05,
  * F08). */
 static void failing_during_a_helpers_transfer_waits_for_it(void **state)
@@ -511,6 +594,8 @@ int main(void)
 		cmocka_unit_test(ordinary_memory_of_another_process_is_written_and_read),
 		cmocka_unit_test(a_client_killed_between_two_slices_leaves_nothing_behind),
 		cmocka_unit_test(a_dead_process_is_not_written_to),
+		cmocka_unit_test(a_process_with_a_recycled_number_is_not_written_to),
+		cmocka_unit_test(a_process_that_changed_its_user_is_not_written_to),
 		cmocka_unit_test(memory_that_the_client_unmapped_is_an_access_error),
 		cmocka_unit_test(failing_during_a_helpers_transfer_waits_for_it),
 	};

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include "base/atomic.h"
 #include "protocol/message.h"
@@ -148,6 +149,84 @@ static void a_sender_that_sleeps_on_a_full_ring_is_woken(void **state)
 	side_close(&server);
 }
 
+/* One thread arms and polls once more while the other posts, at the same moment as nearly as two threads can meet. */
+struct meeting {
+	struct side *client;
+	uint32_t round; /* atomic: the sleeper is about to arm */
+	uint32_t sent;  /* atomic: the sender has posted */
+};
+
+#define MEETINGS 6000u
+
+/* Spins for as long as the other thread can be expected to run; gives the processor away when it does not. */
+static void wait_a_little(uint32_t *spins)
+{
+	if (++*spins % 2048 == 0)
+		sched_yield();
+	else
+		kvr_cpu_pause();
+}
+
+static void *send_at_the_same_moment(void *argument)
+{
+	struct meeting *meeting = argument;
+	uint32_t spins = 0;
+	struct ibv_wc wc;
+
+	for (uint32_t i = 1; i <= MEETINGS; i++) {
+		while (kvr_load_acquire(&meeting->round) != i)
+			wait_a_little(&spins);
+		for (uint32_t wait = i % 16; wait > 0; wait--)
+			kvr_cpu_pause();
+		if (side_send(meeting->client, RECEIVES, 8, 0) != 0)
+			return "send";
+		kvr_store_release(&meeting->sent, i);
+		while (ibv_poll_cq(meeting->client->cq, 1, &wc) == 0)
+			wait_a_little(&spins);
+	}
+	return NULL;
+}
+
+/* pitfalls I13: either the poll after arming finds the message, or the descriptor becomes readable. */
+static void a_message_at_the_moment_of_arming_is_never_missed(void **state)
+{
+	struct meeting meeting = { 0 };
+	uint32_t spins = 0;
+	struct side server, client;
+	pthread_t thread;
+	void *failure;
+
+	(void)state;
+	pair_open(&server, &client, 0);
+	meeting.client = &client;
+	assert_int_equal(pthread_create(&thread, NULL, send_at_the_same_moment, &meeting), 0);
+	for (uint32_t i = 1; i <= MEETINGS; i++) {
+		struct ibv_wc wc;
+		int count;
+
+		kvr_store_release(&meeting.round, i);
+		for (uint32_t wait = i / 16 % 64; wait > 0; wait--)
+			kvr_cpu_pause();
+		(void)ibv_req_notify_cq(server.cq, 0);
+		count = ibv_poll_cq(server.cq, 1, &wc);
+		while (kvr_load_acquire(&meeting.sent) != i)
+			wait_a_little(&spins);
+		if (count == 0) {
+			assert_true(side_is_readable(&server));
+			verbs_local.cq_clear_event(server.cq);
+			wc = side_wait(&server);
+		} else if (side_is_readable(&server)) {
+			verbs_local.cq_clear_event(server.cq);
+		}
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		side_post_receive(&server, (uint32_t)wc.wr_id);
+	}
+	pthread_join(thread, &failure);
+	assert_null(failure);
+	side_close(&client);
+	side_close(&server);
+}
+
 struct importer {
 	struct side *server;
 	struct verbs_remote_memory memory;
@@ -167,7 +246,7 @@ static void *import_and_forget(void *argument)
 			return "import";
 		kvr_store_release(&importer->rkey, import.rkey);
 		while (kvr_load_acquire(&importer->used) != import.rkey)
-			kvr_cpu_pause();
+			sched_yield();
 		verbs_local.forget_memory(importer->server->qp, import.rkey);
 	}
 	kvr_store_release(&importer->rkey, UINT32_MAX);
@@ -227,6 +306,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_wake_up_is_lost_in_a_hundred_thousand_messages),
+		cmocka_unit_test(a_message_at_the_moment_of_arming_is_never_missed),
 		cmocka_unit_test(a_sender_that_sleeps_on_a_full_ring_is_woken),
 		cmocka_unit_test(memory_is_imported_by_one_thread_while_another_polls),
 	};

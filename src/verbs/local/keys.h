@@ -59,11 +59,11 @@ static inline const struct local_key *local_keys_find(const struct local_keys *k
 	return entry;
 }
 
-/* True when [address, address + length) lies inside the entry's memory. */
+/* True when [address, address + length) lies inside the entry's memory. An address below it wraps around to a difference
+ * that is too large. */
 static inline bool local_key_covers(const struct local_key *entry, uint64_t address, uint64_t length)
 {
-	return address >= entry->address && length <= entry->length &&
-		address - entry->address <= entry->length - length;
+	return length <= entry->length && address - entry->address <= entry->length - length;
 }
 
 KVR_END_C

@@ -300,8 +300,8 @@ bool local_qp_idle(const struct ibv_qp *ibv)
 
 	if (!qp->is_started)
 		return true;
-	return qp->failed && !qp->job_running && qp->send_head == qp->send_tail &&
-		qp->own_queue.head == qp->own_queue.tail;
+	/* a transfer that the helper has is still between head and tail */
+	return qp->failed && qp->send_head == qp->send_tail && qp->own_queue.head == qp->own_queue.tail;
 }
 
 void local_qp_stop(struct ibv_qp *ibv)
