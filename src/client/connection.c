@@ -155,8 +155,11 @@ static bool connection_parse(struct kvr_client *client)
 {
 	struct wire_header header;
 	struct wire_error error;
-	int length = wire_stream_length(client->inbox.bytes, client->inbox.length, WIRE_CONTROL_BYTES_MAX, &error);
+	int length;
 
+	if (client->inbox.length == 0)
+		return false;
+	length = wire_stream_length(client->inbox.bytes, client->inbox.length, WIRE_CONTROL_BYTES_MAX, &error);
 	if (length >= 0 && (length == 0 || client->inbox.length < (size_t)length))
 		return false;
 	if (length < 0 || wire_header_decode(client->inbox.bytes, client->inbox.length, &header, &error)) {

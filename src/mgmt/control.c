@@ -89,14 +89,9 @@ bool control_post(struct control *control, uint32_t kind, void *object)
 static void control_supply_memory(struct control *control, uint64_t bytes)
 {
 	struct ring_message message;
-	void *memory = fault_point("control/table_memory")
-		? NULL
-		: aligned_alloc(KVR_CACHE_LINE, kvr_round_up(bytes, KVR_CACHE_LINE));
+	void *memory = fault_point("control/table_memory") ? NULL : cache_allocate_memory(bytes);
 
-	/* Touched here, on a thread that may fault, so that the management core's steps do not. */
-	if (memory)
-		memset(memory, 0, bytes);
-	else
+	if (!memory)
 		log_warn("control: no memory for the chunk table to grow (%llu bytes)", (unsigned long long)bytes);
 	memset(&message, 0, sizeof(message));
 	message.kind = MANAGEMENT_MEMORY;
