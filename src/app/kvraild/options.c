@@ -120,8 +120,7 @@ static int plan_socket(const struct kvraild_settings *settings, struct kvraild_p
 	else
 		return refuse(error, "neither root nor $XDG_RUNTIME_DIR: give the path of the socket as --socket");
 	if (stream_parse_address(url, &plan->socket) != 0)
-		return refuse(error, "--socket %s is no path of a Unix socket: absolute, and at most 107 characters",
-			url + 5);
+		return refuse(error, "--socket %s is no path of a Unix socket: it has 1 to 107 characters", url + 5);
 	plan->socket_mode = (unsigned)strtoul(settings->socket_mode, &end, 8);
 	if (end == settings->socket_mode || *end || plan->socket_mode > 0777)
 		return refuse(error, "--socket-mode %s is no octal number from 0 to 0777", settings->socket_mode);

@@ -1,0 +1,292 @@
+/* kvraild's options: the table, what contradicts what, and what they come to. */
+#include "app/kvraild/options.h"
+#include "app/process.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cmocka_all.h"
+
+static int plan_of(const char *text, struct kvraild_plan *plan, struct option_error *error)
+{
+	struct kvraild_settings settings;
+	int result;
+
+	memset(&settings, 0, sizeof(settings));
+	assert_int_equal(option_defaults(&kvraild_options, &settings, error), 0);
+	assert_int_equal(option_read_text(&kvraild_options, "test", text, strlen(text), &settings, error), 0);
+	result = kvraild_plan(&settings, plan, error);
+	option_fini(&kvraild_options, &settings);
+	return result;
+}
+
+static void assert_refused(const char *text, const char *message)
+{
+	struct option_error error;
+	struct kvraild_plan plan;
+
+	assert_int_equal(plan_of(text, &plan, &error), -EINVAL);
+	assert_string_equal(error.text, message);
+}
+
+static void without_options_there_is_a_good_plan(void **state)
+{
+	struct option_error error;
+	struct kvraild_plan plan;
+
+	(void)state;
+	setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+	assert_int_equal(plan_of("", &plan, &error), 0);
+	assert_true(plan.socket.is_unix);
+	assert_string_equal(plan.socket.path, geteuid() == 0 ? "/run/kvrail/kvrail.sock" : "/run/user/7/kvrail.sock");
+	assert_int_equal(plan.socket_mode, 0660);
+	assert_true(plan.has_http);
+	assert_string_equal(plan.token, "");
+	assert_int_equal(plan.tenant_count, 1);
+	assert_string_equal(plan.tenants[0].name, "default");
+	assert_true(plan.tenants[0].may_clear);
+	assert_int_equal(plan.placement.worker_count, 1);
+	assert_int_equal(plan.placement.worker_cores[0], -1);
+	assert_false(plan.placement.busy);
+}
+
+/* pitfalls O05 */
+static void contradictions_name_the_options(void **state)
+{
+	(void)state;
+	assert_refused("evict-low = 95\nevict-high = 90\n", "--evict-low 95 is above --evict-high 90");
+	assert_refused("evict-high = 90\n", "--evict-low 100 is above --evict-high 90");
+	assert_refused(
+		"socket = /0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678\n",
+		"--socket /0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678 is no "
+		"path of a Unix socket: it has 1 to 107 characters");
+	assert_refused("socket-mode = 0888\n", "--socket-mode 0888 is no octal number from 0 to 0777");
+	assert_refused("socket-mode = 1777\n", "--socket-mode 1777 is no octal number from 0 to 0777");
+	assert_refused("http = somewhere\n",
+		"--http somewhere is no address; write HOST:PORT, as 127.0.0.1:9464 or [::1]:9464, or off");
+	assert_refused(
+		"http = off\nadmin-token-file = /x\n", "--admin-token-file is for the pages of --http, which is off");
+	assert_refused("admin-token-file = /nonexistent\n",
+		"--admin-token-file: /nonexistent can't be read: No such file or directory");
+	assert_refused("require-tenant = yes\n", "--require-tenant needs at least one --tenant");
+	assert_refused("cores = x\n", "--cores x is no list of cores, as 2-5,8");
+}
+
+/* pitfalls O10: a transport that this build does not have is refused, and nothing else is used in its place. */
+static void an_address_for_other_hosts_is_refused_by_a_build_without_rdma(void **state)
+{
+	(void)state;
+	assert_refused("listen = kvrail://0.0.0.0:7471\n",
+		"--listen kvrail://0.0.0.0:7471: clients on other hosts need the driver for RDMA devices (nic), which this kvraild is "
+		"built without; leave --listen out, local clients use --socket");
+}
+
+static void tenants_are_read_with_users_and_rights(void **state)
+{
+	struct option_error error;
+	struct kvraild_plan plan;
+
+	(void)state;
+	assert_int_equal(plan_of("tenant = a:uid=1000\ntenant = b:clear:uid=0\ntenant = c\n", &plan, &error), 0);
+	assert_int_equal(plan.tenant_count, 4);
+	assert_string_equal(plan.tenants[0].name, "default");
+	/* Not the only one any more: it clears nothing. */
+	assert_false(plan.tenants[0].may_clear);
+	assert_false(plan.tenants[0].by_uid);
+	assert_string_equal(plan.tenants[1].name, "a");
+	assert_true(plan.tenants[1].by_uid);
+	assert_int_equal(plan.tenants[1].uid, 1000);
+	assert_false(plan.tenants[1].may_clear);
+	assert_true(plan.tenants[2].by_uid && plan.tenants[2].may_clear);
+	assert_int_equal(plan.tenants[2].uid, 0);
+	assert_false(plan.tenants[3].by_uid);
+	assert_int_equal(plan_of("tenant = default:uid=5:clear\n", &plan, &error), 0);
+	assert_int_equal(plan.tenant_count, 1);
+	assert_true(plan.tenants[0].by_uid && plan.tenants[0].may_clear);
+}
+
+static void tenants_that_make_no_sense_are_refused(void **state)
+{
+	(void)state;
+	assert_refused("tenant = :uid=1\n",
+		"--tenant :uid=1: a name has 1 to 63 characters; write NAME, then :uid=N and :clear as wanted");
+	assert_refused("tenant = a:uid=x\n",
+		"--tenant a:uid=x: no such user number; write NAME, then :uid=N and :clear as wanted");
+	assert_refused("tenant = a:uid=4294967295\n",
+		"--tenant a:uid=4294967295: no such user number; write NAME, then :uid=N and :clear as wanted");
+	assert_refused("tenant = a:\n",
+		"--tenant a:: its parts are uid=N and clear, each once; write NAME, then :uid=N and :clear as wanted");
+	assert_refused("tenant = a:clear:clear\n",
+		"--tenant a:clear:clear: its parts are uid=N and clear, each once; write NAME, then :uid=N and :clear as wanted");
+	assert_refused("tenant = a\ntenant = a\n",
+		"--tenant a: that name was given before; write NAME, then :uid=N and :clear as wanted");
+	assert_refused("tenant = a:uid=1\ntenant = b:uid=1\n",
+		"--tenant b:uid=1: another tenant has that user already; write NAME, then :uid=N and :clear as wanted");
+	assert_refused("tenant-key = a\n", "--tenant-key a: write NAME:FILE");
+	assert_refused("tenant-key = a:/x\n", "--tenant-key a:/x: there is no tenant a; give --tenant a too");
+	assert_refused("tenant = a\ntenant-key = a:/nonexistent\n",
+		"--tenant-key: /nonexistent can't be read: No such file or directory");
+}
+
+static void secrets_are_first_lines_of_files(void **state)
+{
+	char path[] = "/tmp/kvrail-test-key-XXXXXX", config[256], message[256], secret[80];
+	struct option_error error;
+	struct kvraild_plan plan;
+
+	(void)state;
+	close(mkstemp(path));
+	snprintf(config, sizeof(config), "tenant = a\ntenant-key = a:%s\nadmin-token-file = %s\n", path, path);
+	write_file(path, "0123456789abcdef\nsecond line\n", 0600);
+	assert_int_equal(plan_of(config, &plan, &error), 0);
+	assert_string_equal(plan.token, "0123456789abcdef");
+	assert_int_equal(plan.tenants[1].secret_length, 16);
+	assert_memory_equal(plan.tenants[1].secret, "0123456789abcdef", 16);
+	assert_string_equal(plan.tenants[1].key_name, "a");
+	/* 64 bytes are the most that a tenant's secret has. */
+	memset(secret, 'x', sizeof(secret));
+	secret[64] = '\0';
+	write_file(path, secret, 0600);
+	assert_int_equal(plan_of(config, &plan, &error), 0);
+	assert_int_equal(plan.tenants[1].secret_length, 64);
+	secret[64] = 'x';
+	secret[65] = '\0';
+	write_file(path, secret, 0600);
+	assert_int_equal(plan_of(config, &plan, &error), -EINVAL);
+	snprintf(message, sizeof(message), "--tenant-key: the first line of %s is no secret of 16 to 64 characters",
+		path);
+	assert_string_equal(error.text, message);
+	write_file(path, "too short\nbut the file is long enough", 0600);
+	assert_int_equal(plan_of(config, &plan, &error), -EINVAL);
+	snprintf(message, sizeof(message),
+		"--admin-token-file: the first line of %s is no secret of 16 to 255 characters", path);
+	assert_string_equal(error.text, message);
+	unlink(path);
+}
+
+/* pitfalls M01: cores are those that the process was given. */
+static void threads_are_placed_on_the_cores_that_were_given(void **state)
+{
+	static const int allowed[] = { 9, 10, 11, 40 };
+	struct kvraild_placement placement;
+	struct option_error error;
+
+	(void)state;
+	assert_int_equal(kvraild_place("9-11,40", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), 0);
+	assert_int_equal(placement.worker_count, 3);
+	assert_int_equal(placement.worker_cores[0], 9);
+	assert_int_equal(placement.worker_cores[2], 11);
+	assert_int_equal(placement.management_core, 40);
+	assert_false(placement.shared);
+	assert_true(placement.busy);
+	assert_int_equal(kvraild_place("10", KVRAILD_WAIT_ADAPTIVE, allowed, 4, &placement, &error), 0);
+	assert_true(placement.shared);
+	assert_int_equal(placement.worker_cores[0], 10);
+	assert_false(placement.busy);
+	assert_int_equal(kvraild_place("0-3", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), -EINVAL);
+	assert_string_equal(error.text, "--cores 0-3: core 0 is not one that this process may use (9-11,40)");
+	assert_int_equal(kvraild_place("0-65", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), -EINVAL);
+	assert_string_equal(error.text, "--cores 0-65: more than 65 cores");
+	assert_int_equal(kvraild_place("1024", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), -EINVAL);
+	assert_string_equal(error.text, "--cores 1024: core numbers are below 1024");
+}
+
+static void few_cores_make_one_thread_of_worker_and_management(void **state)
+{
+	static const int allowed[] = { 0, 1, 2, 3 };
+	struct kvraild_placement placement;
+	struct option_error error;
+
+	(void)state;
+	assert_int_equal(kvraild_place("", KVRAILD_WAIT_AUTO, allowed, 3, &placement, &error), 0);
+	assert_true(placement.shared);
+	assert_false(placement.busy);
+	assert_int_equal(placement.worker_count, 1);
+	assert_int_equal(kvraild_place("", KVRAILD_WAIT_BUSY, allowed, 4, &placement, &error), 0);
+	assert_false(placement.shared);
+	assert_true(placement.busy);
+	assert_int_equal(placement.worker_cores[0], -1);
+	assert_int_equal(placement.management_core, -1);
+}
+
+/* pitfalls O05: as a user sees it: exit code 2, one line on standard error, nothing else. */
+static void wrong_usage_ends_with_code_2_and_one_line(void **state)
+{
+	static const struct {
+		const char *arguments[4];
+		const char *message;
+	} cases[] = {
+		{ { "--l1-szie", "1" }, "kvraild: unknown option --l1-szie; did you mean --l1-size?\n" },
+		{ { "--l1-size", "1" }, "kvraild: --l1-size 1 is out of range; allowed: 1MiB to 64TiB\n" },
+		{ { "--credits=1", "--credits=2" }, "kvraild: --credits is given twice\n" },
+		{ { "--evict-high", "50" }, "kvraild: --evict-low 100 is above --evict-high 50\n" },
+		{ { "start" }, "kvraild: \"start\" is no option; kvraild --help lists all\n" },
+		{ { "--config", "/nonexistent" },
+			"kvraild: /nonexistent: the configuration file can't be read: No such file or directory\n" },
+		{ { "--check-config", "--http", "x" },
+			"kvraild: --http x is no address; write HOST:PORT, as 127.0.0.1:9464 or [::1]:9464, or off\n" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < KVR_COUNT_OF(cases); i++) {
+		struct text out = { NULL, 0, 0, false }, err = { NULL, 0, 0, false };
+
+		assert_int_equal(process_run("kvraild", cases[i].arguments, &out, &err), 2);
+		assert_string_equal(err.bytes, cases[i].message);
+		assert_string_equal(out.bytes, "");
+		text_fini(&out);
+		text_fini(&err);
+	}
+}
+
+static void flags_of_all_programs_print_and_end_with_code_0(void **state)
+{
+	struct text out = { NULL, 0, 0, false }, err = { NULL, 0, 0, false };
+	char path[] = "/tmp/kvrail-test-conf-XXXXXX";
+
+	(void)state;
+	assert_int_equal(PROCESS_RUN("kvraild", &out, &err, "--version"), 0);
+	assert_string_equal(out.bytes, "kvraild " KVRAIL_VERSION "\n");
+	assert_string_equal(err.bytes, "");
+	text_fini(&out);
+	assert_int_equal(PROCESS_RUN("kvraild", &out, NULL, "--help"), 0);
+	assert_non_null(strstr(out.bytes, "usage: kvraild [options]\n"));
+	text_fini(&out);
+	assert_int_equal(PROCESS_RUN("kvraild", &out, NULL, "--check-config"), 0);
+	assert_string_equal(out.bytes, "kvraild: the options are good\n");
+	text_fini(&out);
+	/* What is printed is a file that can be given. */
+	assert_int_equal(
+		PROCESS_RUN("kvraild", &out, NULL, "--print-config", "--l1-size", "3GiB", "--tenant", "a:uid=7"), 0);
+	assert_non_null(strstr(out.bytes, "\nl1-size = 3GiB  # default 1GiB\n"));
+	close(mkstemp(path));
+	write_file(path, out.bytes, 0600);
+	text_fini(&out);
+	assert_int_equal(PROCESS_RUN("kvraild", &out, NULL, "--config", path, "--print-config"), 0);
+	assert_non_null(strstr(out.bytes, "\nl1-size = 3GiB  # default 1GiB\n"));
+	assert_non_null(strstr(out.bytes, "\ntenant = a:uid=7\n"));
+	text_fini(&out);
+	text_fini(&err);
+	unlink(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_options_there_is_a_good_plan),
+		cmocka_unit_test(contradictions_name_the_options),
+		cmocka_unit_test(an_address_for_other_hosts_is_refused_by_a_build_without_rdma),
+		cmocka_unit_test(tenants_are_read_with_users_and_rights),
+		cmocka_unit_test(tenants_that_make_no_sense_are_refused),
+		cmocka_unit_test(secrets_are_first_lines_of_files),
+		cmocka_unit_test(threads_are_placed_on_the_cores_that_were_given),
+		cmocka_unit_test(few_cores_make_one_thread_of_worker_and_management),
+		cmocka_unit_test(wrong_usage_ends_with_code_2_and_one_line),
+		cmocka_unit_test(flags_of_all_programs_print_and_end_with_code_0),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
