@@ -409,7 +409,7 @@ static void a_completion_may_come_long_after_its_bytes(void **state)
 	close_scene(&scene);
 }
 
-/* Two messages 64 us apart on a slow link, both held back for 100 us: the second one does not come out with the first. */
+/* Two messages 64 us apart on a slow link, both held back for 100 us: the second does not come out with the first. */
 static void each_receive_is_held_back_for_its_own_time(void **state)
 {
 	struct scene scene = { 0 };

@@ -162,6 +162,36 @@ static void the_end_comes_after_the_last_byte(void **state)
 	}
 }
 
+/* Either end may hang on a device; one that was closed, not killed, ends nothing. */
+static void an_owner_ends_its_end_alone(void **state)
+{
+	struct link link = open_link(1, 100);
+	struct verbs_open open = { .fabric = link.fabric };
+	struct verbs_device *owner;
+	char byte;
+
+	(void)state;
+	assert_int_equal(verbs_sim.open(&open, &owner), 0);
+	sim_stream_own(link.client, NULL);
+	sim_stream_own(link.server, owner);
+	verbs_sim.close(owner);
+	/* Perhaps at the same place in memory. */
+	assert_int_equal(verbs_sim.open(&open, &owner), 0);
+	sim_fabric_kill_device(link.fabric, owner);
+	sim_fabric_kill_device(link.fabric, link.device);
+	run_on(&link);
+	assert_int_equal(take(link.client, &byte, 1), -EAGAIN);
+	verbs_sim.close(owner);
+	assert_int_equal(verbs_sim.open(&open, &owner), 0);
+	sim_stream_own(link.server, owner);
+	sim_fabric_kill_device(link.fabric, owner);
+	run_on(&link);
+	assert_int_equal(take(link.client, &byte, 1), 0);
+	assert_int_equal(give(link.server, "x", 1), -EPIPE);
+	verbs_sim.close(owner);
+	close_link(&link);
+}
+
 static void an_end_that_closes_with_bytes_on_their_way_is_gone(void **state)
 {
 	struct link link = open_link(1, 1000);
@@ -264,6 +294,7 @@ int main(void)
 		cmocka_unit_test(nothing_arrives_before_its_time),
 		cmocka_unit_test(a_stream_that_is_full_says_so),
 		cmocka_unit_test(the_end_comes_after_the_last_byte),
+		cmocka_unit_test(an_owner_ends_its_end_alone),
 		cmocka_unit_test(an_end_that_closes_with_bytes_on_their_way_is_gone),
 		cmocka_unit_test(descriptors_are_duplicated_and_come_with_their_byte),
 		cmocka_unit_test(descriptors_that_nobody_takes_are_closed),

@@ -376,6 +376,8 @@ void sim_dispatch(const struct sim_event *event);
 void sim_stream_arrive(struct sim_stream *stream);
 /* The client's ends of those that hang on the device are closed. */
 void sim_streams_end(struct sim_fabric *fabric, const struct sim_device *owner);
+/* The device goes by itself: nothing ends with it any more. */
+void sim_streams_disown(struct sim_fabric *fabric, const struct sim_device *owner);
 void sim_streams_free(struct sim_fabric *fabric);
 
 KVR_END_C

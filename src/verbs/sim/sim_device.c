@@ -97,6 +97,7 @@ void sim_device_free(struct sim_device *device)
 		sim_deregister_memory(&KVR_CONTAINER_OF(node, struct sim_mr, in_device)->base);
 	list_for_each_safe(area_node, &device->areas)
 		area_free(KVR_CONTAINER_OF(area_node, struct sim_area, in_device));
+	sim_streams_disown(device->fabric, device);
 	list_remove(&device->in_fabric);
 	free(device);
 }

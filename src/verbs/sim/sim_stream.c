@@ -262,6 +262,16 @@ void sim_streams_end(struct sim_fabric *fabric, const struct sim_device *owner)
 	}
 }
 
+void sim_streams_disown(struct sim_fabric *fabric, const struct sim_device *owner)
+{
+	list_for_each(node, &fabric->streams) {
+		struct sim_stream *stream = KVR_CONTAINER_OF(node, struct sim_stream, in_fabric);
+
+		if (stream->owner == owner)
+			stream->owner = NULL;
+	}
+}
+
 void sim_streams_free(struct sim_fabric *fabric)
 {
 	list_for_each_safe(node, &fabric->streams)
