@@ -194,6 +194,8 @@ struct rig *rig_start(const struct rig_options *options)
 		rig->device->limits.max_rd_atomic = options->max_rd_atomic;
 	if (options->max_sge)
 		rig->device->limits.max_sge = options->max_sge;
+	if (options->no_inline)
+		rig->device->limits.max_inline_bytes = 0;
 	shim_rig = rig;
 	real_post_send = rig->device->context->ops.post_send;
 	rig->device->context->ops.post_send = shim_post_send;

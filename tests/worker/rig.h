@@ -70,6 +70,7 @@ struct rig_options {
 	uint32_t credits, connections_max, large_buffers, send_depth;
 	uint32_t block_bytes, block_stride;
 	uint32_t max_rd_atomic, max_sge; /* 0: the driver's */
+	bool no_inline;
 	struct sim_options sim;
 };
 

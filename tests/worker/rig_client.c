@@ -190,14 +190,14 @@ static void take_reply(struct rig_client *client, const struct ibv_wc *wc)
 void rig_client_step(struct rig_client *client)
 {
 	struct ibv_wc wcs[8];
-	int count = client->killed || !client->takes_replies ? 0 : ibv_poll_cq(client->cq, 8, wcs);
+	int count = client->killed ? 0 : ibv_poll_cq(client->cq, 8, wcs);
 
 	for (int i = 0; i < count; i++) {
 		bool receive = wcs[i].wr_id & WR_ID_RECEIVE;
 
 		if (wcs[i].status != IBV_WC_SUCCESS)
 			*(receive ? &client->receive_errors : &client->send_errors) += 1;
-		else if (receive)
+		else if (receive && client->takes_replies)
 			take_reply(client, &wcs[i]);
 	}
 }

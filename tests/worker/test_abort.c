@@ -88,10 +88,13 @@ static void an_aborted_transfer_stops_and_touches_nothing_afterwards(void **stat
 		rig->refuse_per_thousand = seed % 4 == 0 ? 100 : 0;
 		request = begin_big(rig, client, seed % 2 ? WIRE_RETRIEVE : WIRE_STORE);
 		RIG_UNTIL(rig, RIG_COUNT(rig, work_requests_total) >= after);
+		after = RIG_COUNT(rig, work_requests_total);
 		rig_abort(rig, request);
 		if (seed % 5 == 0)
 			rig_abort(rig, request); /* twice is once */
 		assert_ptr_equal(rig_take_done(rig), request);
+		assert_true(RIG_COUNT(rig, work_requests_total) <=
+			after + 1); /* one, when a refused post left it waiting */
 		assert_int_equal(slot_of(request)->outstanding, 0);
 		assert_true(request->transfer.outcomes[0] == CHUNK_CANCELED);
 		assert_true(request->transfer.moved_bytes < 300 * rig->object_bytes);
@@ -163,6 +166,17 @@ static void an_abort_that_comes_too_late_changes_nothing(void **state)
 	assert_int_equal(rig->done_count, 0);
 	rig_reply(rig, request, STATUS_OK);
 	assert_outcomes(rig_reply_of(client, 1), STATUS_OK, 3, CHUNK_DELIVERED);
+
+	/* The only abort comes when management has it back already, and before its reply. */
+	rig_send(client, bytes, rig_transfer(bytes, WIRE_RETRIEVE, 2, 0, 3, 0));
+	request = rig_take_request(rig);
+	rig_begin_transfer(rig, request);
+	rig_take_done(rig);
+	rig_abort(rig, request);
+	rig_steps(rig, 50);
+	assert_int_equal(rig->done_count, 0);
+	rig_reply(rig, request, STATUS_OK);
+	assert_outcomes(rig_reply_of(client, 2), STATUS_OK, 3, CHUNK_DELIVERED);
 	rig_stop(rig);
 }
 

@@ -286,6 +286,18 @@ static void blocks_with_gaps_between_them_cost_one_each(void **state)
 	assert_plan(f, 16, 16);
 }
 
+static void a_work_request_never_spans_two_planes(void **state)
+{
+	struct fixture *f = *state;
+
+	set_layout(f, 2, 4, 32, 32);
+	set_chunks(f, 1);
+	f->layout->planes[1].address = f->layout->planes[0].address + 4 * 32; /* neighbours, of the same region */
+	f->layout->planes[1].rkey = f->layout->planes[0].rkey;
+	RUNS(f, 0, 4);
+	assert_plan(f, 2, 2);
+}
+
 static void null_and_absent_blocks_cost_nothing_and_divide(void **state)
 {
 	struct fixture *f = *state;
@@ -529,6 +541,7 @@ int main(void)
 		TEST(objects_that_are_neighbours_are_one_piece),
 		TEST(scattered_blocks_cost_one_each),
 		TEST(blocks_with_gaps_between_them_cost_one_each),
+		TEST(a_work_request_never_spans_two_planes),
 		TEST(null_and_absent_blocks_cost_nothing_and_divide),
 		TEST(blocks_wholly_inside_the_skip_are_not_written),
 		TEST(seventeen_pieces_on_sixteen_are_split),

@@ -304,6 +304,8 @@ static void posts_that_are_refused_for_now_are_made_again(void **state)
 		for (uint32_t b = 0; b < 50 * RIG_CHUNK_BLOCKS; b++)
 			rig_assert_block(client, blocks[b], b % RIG_CHUNK_BLOCKS, (uint8_t)(b / RIG_CHUNK_BLOCKS));
 		assert_true(rig->refused > 0);
+		assert_int_equal(RIG_COUNT(rig, retrieve_bytes_total), 50 * rig->object_bytes); /* nothing twice */
+		assert_int_equal(RIG_COUNT(rig, store_bytes_total), 50 * rig->object_bytes);
 		assert_false(client->lost);
 		assert_int_equal(client->reply_count, 3);
 		rig_stop(rig);
@@ -331,6 +333,29 @@ static void a_post_that_can_never_be_made_ends_the_connection(void **state)
 		assert_int_equal(rig->posts, errors[i] == EINVAL ? 1 : WORKER_REFUSALS_MAX + 1);
 		rig_stop(rig);
 	}
+}
+
+static void no_more_bytes_are_in_flight_than_a_reply_may_wait_for(void **state)
+{
+	struct rig_options options;
+	struct rig *rig;
+	struct rig_client *client;
+	uint8_t bytes[WIRE_INLINE_BYTES];
+	uint64_t most = 0;
+
+	(void)state;
+	rig_options_default(&options);
+	options.block_bytes = options.block_stride = 8192;
+	rig = start(&options);
+	client = rig_join(rig, 0);
+	rig_send(client, bytes, rig_transfer(bytes, WIRE_RETRIEVE, 1, 0, 200, 0)); /* 12.5 MiB */
+	while (!rig_find_reply(client, 1)) {
+		rig_step(rig);
+		most = kvr_max_u64(most, rig->worker->bytes_in_flight);
+	}
+	assert_in_range(most, WORKER_WINDOW_BYTES, WORKER_WINDOW_BYTES + WORKER_WR_BYTES_MAX);
+	assert_int_equal(RIG_COUNT(rig, retrieve_bytes_total), 200 * rig->object_bytes);
+	rig_stop(rig);
 }
 
 /* A client with a small transfer waits for a turn of the big one, not for its end. */
@@ -507,6 +532,7 @@ int main(void)
 		cmocka_unit_test(the_connections_own_limit_of_reads_counts),
 		cmocka_unit_test(posts_that_are_refused_for_now_are_made_again),
 		cmocka_unit_test(a_post_that_can_never_be_made_ends_the_connection),
+		cmocka_unit_test(no_more_bytes_are_in_flight_than_a_reply_may_wait_for),
 		cmocka_unit_test(a_small_transfer_passes_a_big_one),
 		cmocka_unit_test(two_big_transfers_advance_side_by_side),
 		cmocka_unit_test(a_ping_is_answered_while_a_big_transfer_runs),
