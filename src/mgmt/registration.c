@@ -24,7 +24,8 @@ static bool identity_valid(struct registration *registration)
 	if (!registration->readers || registration->reader >= registration->readers)
 		return refuse(registration, STATUS_MALFORMED, "reader %u does not exist among %u readers",
 			registration->reader, registration->readers);
-	if (registration->world_size > SHARES_MAX || registration->world_size * registration->readers > SHARES_MAX)
+	if (registration->world_size > SHARES_MAX || registration->readers > SHARES_MAX ||
+		registration->world_size * registration->readers > SHARES_MAX)
 		return refuse(registration, STATUS_UNSUPPORTED,
 			"%u ranks with %u readers each: this server keeps locks for at most %u readers of a chunk",
 			registration->world_size, registration->readers, SHARES_MAX);

@@ -2,6 +2,7 @@
 #include "mgmt/harness.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct scene {
 	struct world world;
@@ -391,6 +392,115 @@ static void long_chains_are_locked_and_released_in_slices(void **state)
 	world_fini(&scene.world);
 }
 
+/* The whole chain counts as used, its last chunks as the least recent of it. */
+static void the_end_of_a_session_makes_its_chain_the_most_recent(void **state)
+{
+	struct scene scene;
+	struct chain old = chain_named(1), between = chain_named(2), more = chain_named(3);
+
+	(void)state;
+	scene_init(&scene, 12);
+	assert_int_equal(do_store(scene.worker, "a", &old, 0, 4, STATUS_OK), 4);
+	do_end(scene.worker, "a");
+	assert_int_equal(do_store(scene.worker, "b", &between, 0, 4, STATUS_OK), 4);
+	do_end(scene.worker, "b");
+	/* A session that looks at the chain without holding it, and ends. */
+	assert_int_equal(do_lookup(scene.scheduler, "c", &old, 4, STATUS_OK), 4);
+	assert_int_equal(do_free(scene.scheduler, "c", 0, 4, WIRE_ALL_RANKS, STATUS_OK), 4);
+	assert_int_equal(do_lookup(scene.scheduler, "d", &between, 4, STATUS_OK), 4);
+	assert_int_equal(do_free(scene.scheduler, "d", 0, 4, WIRE_ALL_RANKS, STATUS_OK), 4);
+	do_end(scene.scheduler, "d");
+	do_end(scene.scheduler, "c");
+	assert_int_equal(do_store(scene.worker, "e", &more, 0, 6, STATUS_OK), 6);
+	assert_int_equal(do_lookup(scene.scheduler, "f", &old, 4, STATUS_OK), 4);
+	assert_int_equal(do_lookup(scene.scheduler, "g", &between, 4, STATUS_OK), 2);
+	world_fini(&scene.world);
+}
+
+static void chain_memory_is_taken_from_sessions_that_hold_nothing(void **state)
+{
+	struct scene scene;
+	struct chain chain = chain_named(1);
+
+	(void)state;
+	/* One segment of 64 chunks more than the longest chain has. */
+	world_init(&scene.world, &(struct world_options){ .slots = 16, .chain_chunks_max = 64 });
+	scene.scheduler = handle_scheduler(client_join(&scene.world, 1));
+	scene.worker = handle_worker(client_join(&scene.world, 1));
+	scene.chain = chain_named(7);
+	stored(&scene, 1);
+	do_lookup(scene.scheduler, "short", &chain, 64, STATUS_OK);
+	do_lookup(scene.scheduler, "long", &scene.chain, 4096, STATUS_OK);
+	assert_int_equal(world_locks(&scene.world), 1);
+	/* The long one holds a lock, and the short one may not be recycled to make room for itself. */
+	do_lookup(scene.scheduler, "short", &chain, 128, STATUS_BUSY);
+	do_lookup(scene.scheduler, "another", &chain, 128, STATUS_BUSY);
+	world_verify(&scene.world);
+	assert_int_equal(world_sessions(&scene.world), 1);
+	do_lookup(scene.scheduler, "short", &chain, 64, STATUS_OK);
+	assert_int_equal(do_free(scene.scheduler, "long", 0, 1, WIRE_ALL_RANKS, STATUS_OK), 1);
+	do_lookup(scene.scheduler, "short", &chain, 128, STATUS_OK);
+	do_free(scene.scheduler, "long", 0, 1, WIRE_ALL_RANKS, STATUS_UNKNOWN_SESSION);
+	world_fini(&scene.world);
+}
+
+static void a_session_is_not_ended_under_another_chain(void **state)
+{
+	struct scene scene;
+	struct chain other = chain_named(70);
+	struct ask *ask, *end;
+
+	(void)state;
+	scene_init(&scene, 16);
+	stored(&scene, 4);
+	assert_int_equal(do_lookup(scene.scheduler, "s", &scene.chain, 4, STATUS_OK), 4);
+	end = ask_new(scene.scheduler, WIRE_END_SESSION, "s");
+	ask_with_chain(end, &other, 0, 4);
+	ask_send(end);
+	ask = ask_new(scene.scheduler, WIRE_LOOKUP, "u");
+	ask_with_chain(ask, &other, 0, 4);
+	memset(ask->parent, 1, sizeof(ask->parent));
+	ask_send(ask);
+	world_run(&scene.world);
+	ask_expect(end, STATUS_CHAIN_MISMATCH);
+	ask_expect(ask, STATUS_CHAIN_MISMATCH);
+	assert_int_equal(world_locks(&scene.world), 4);
+	assert_int_equal(world_sessions(&scene.world), 1);
+	/* More than a chain can have. */
+	do_lookup(scene.scheduler, "s", NULL, 5, STATUS_INVALID_RANGE);
+	ask = ask_new(scene.scheduler, WIRE_LOOKUP, "s");
+	ask_with_chain(ask, &scene.chain, 4, 4093);
+	ask_send(ask);
+	world_run(&scene.world);
+	ask_expect(ask, STATUS_TOO_BIG);
+	world_fini(&scene.world);
+}
+
+static void salts_that_nobody_uses_make_room(void **state)
+{
+	struct scene scene;
+	char name[16];
+
+	(void)state;
+	world_init(&scene.world, &(struct world_options){ .slots = 16, .sessions_max = 200 });
+	scene.scheduler = handle_scheduler(client_join(&scene.world, 1));
+	scene.chain = chain_named(7);
+	/* More than the chunk table keeps spaces for. */
+	for (unsigned n = 0; n < 200; n++) {
+		struct ask *ask;
+
+		snprintf(name, sizeof(name), "s%u", n);
+		ask = ask_new(scene.scheduler, WIRE_LOOKUP, name);
+		ask_with_salt(ask, (uint8_t)n);
+		ask_with_chain(ask, &scene.chain, 0, 1);
+		ask_send(ask);
+		world_run(&scene.world);
+		assert_int_equal(ask_expect(ask, STATUS_OK), 0);
+	}
+	assert_int_equal(world_sessions(&scene.world), 64);
+	world_fini(&scene.world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -405,6 +515,10 @@ int main(void)
 		cmocka_unit_test(locks_reach_their_time_limit),
 		cmocka_unit_test(a_lookup_without_locks_only_counts),
 		cmocka_unit_test(skipped_chunks_give_their_locks_back),
+		cmocka_unit_test(the_end_of_a_session_makes_its_chain_the_most_recent),
+		cmocka_unit_test(chain_memory_is_taken_from_sessions_that_hold_nothing),
+		cmocka_unit_test(a_session_is_not_ended_under_another_chain),
+		cmocka_unit_test(salts_that_nobody_uses_make_room),
 		cmocka_unit_test(long_chains_are_locked_and_released_in_slices),
 	};
 

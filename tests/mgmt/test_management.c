@@ -65,7 +65,7 @@ static void nothing_of_one_identity_is_seen_under_another(void **state)
 static void registrations_that_cannot_be_served_are_refused_by_name(void **state)
 {
 	const struct model_of wide = { "wide", "fp8", 1, 16, 8 }, odd = { "m", "bfloat16", 1, 1, 2 };
-	const struct model_of narrow = { "narrow", "fp8", 1, 2, 1 };
+	const struct model_of narrow = { "narrow", "fp8", 1, 2, 1 }, wrapping = { "wrap", "fp8", 1, 64, 1u << 26 };
 	struct world world;
 	struct client *client;
 	struct handle *handle;
@@ -77,6 +77,8 @@ static void registrations_that_cannot_be_served_are_refused_by_name(void **state
 	handle = handle_make(client, &wide, 0, 0, OBJECT_BYTES);
 	assert_int_equal(handle->registration.reply_status, STATUS_UNSUPPORTED);
 	assert_non_null(strstr(handle->registration.reply_text, "at most 64"));
+	handle = handle_make(client, &wrapping, 0, 0, OBJECT_BYTES);
+	assert_int_equal(handle->registration.reply_status, STATUS_UNSUPPORTED);
 	handle = handle_make(client, &plain_model, 0, 0, OBJECT_BYTES / 2);
 	assert_int_equal(handle->registration.reply_status, STATUS_LAYOUT_MISMATCH);
 	handle = handle_make(client, &odd, 0, 0, OBJECT_BYTES);
