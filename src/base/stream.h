@@ -38,6 +38,8 @@ struct stream_ops {
 	/* For epoll; -1 when there is none (simulator). Stays the stream's. */
 	int (*event_fd)(const struct stream *stream);
 	/* Frees the object; descriptors that were not received yet are closed with it. */
+	/* Sends no more: the other end reads what is on its way, then the end; this end still receives. */
+	void (*finish)(struct stream *stream);
 	void (*close)(struct stream *stream);
 };
 

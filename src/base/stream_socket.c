@@ -141,7 +141,19 @@ static void socket_close(struct stream *stream)
 	free(object);
 }
 
-static const struct stream_ops socket_ops = { socket_send, socket_receive, socket_event_fd, socket_close };
+static void socket_finish(struct stream *stream)
+{
+	/* Fails only where the other end is gone: then there is nobody to tell. */
+	(void)shutdown(socket_of(stream)->fd, SHUT_WR);
+}
+
+static const struct stream_ops socket_ops = {
+	.send = socket_send,
+	.receive = socket_receive,
+	.event_fd = socket_event_fd,
+	.finish = socket_finish,
+	.close = socket_close,
+};
 
 static void name_tcp_peer(struct stream *stream, const struct sockaddr_storage *peer)
 {

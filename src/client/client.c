@@ -121,6 +121,9 @@ void client_destroy(struct kvr_client **pointer)
 	}
 	if (client->slots)
 		queue_end_all(client, -ECONNRESET, "closed");
+	if (client->lingering)
+		client->lingering->ops->close(client->lingering);
+	client->lingering = NULL;
 	list_for_each_safe(node, &client->sessions) {
 		struct kvr_session *session = KVR_CONTAINER_OF(node, struct kvr_session, node);
 
@@ -158,7 +161,7 @@ uint64_t client_next_ns(const struct kvr_client *client)
 	if (client->state == CONNECTION_DOWN)
 		return client->retry_ns;
 	if (client->state == CONNECTION_CLOSING)
-		return client->now_ns;
+		return client->now_ns + KVR_MS;
 	return client->state < CONNECTION_READY ? client->attempt_ns : UINT64_MAX;
 }
 

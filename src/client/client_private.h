@@ -126,6 +126,8 @@ struct kvr_client {
 	int failure; /* of the last attempt */
 	char failure_text[200];
 	struct stream *stream;
+	/* After a loss: its end says that the server touches our memory no more (verbs_driver.moved_by_peer). */
+	struct stream *lingering;
 	struct text inbox, outbox;
 	size_t sent;
 	int fds[STREAM_FDS_MAX];

@@ -28,8 +28,12 @@ void connection_send(struct kvr_client *client, const void *bytes, ssize_t lengt
 
 static void connection_close_stream(struct kvr_client *client)
 {
-	if (client->stream)
+	if (client->stream && client->started && client->device->driver->moved_by_peer) {
+		client->stream->ops->finish(client->stream);
+		client->lingering = client->stream;
+	} else if (client->stream) {
 		client->stream->ops->close(client->stream);
+	}
 	client->stream = NULL;
 	while (client->fd_count > 0)
 		close(client->fds[--client->fd_count]);
@@ -58,6 +62,23 @@ void connection_lose(struct kvr_client *client, int error, const char *format, .
 	client->state = CONNECTION_CLOSING;
 }
 
+/* Has the server let go of our memory? It says so by the end of the control stream; the kernel says it when the server died. */
+static bool connection_quiet(struct kvr_client *client)
+{
+	char bytes[1024];
+	ssize_t length;
+
+	if (!client->lingering)
+		return true;
+	length = client->lingering->ops->receive(
+		client->lingering, bytes, sizeof(bytes), client->fds, &client->fd_count, 0);
+	if (length > 0 || length == -EAGAIN)
+		return false;
+	client->lingering->ops->close(client->lingering);
+	client->lingering = NULL;
+	return true;
+}
+
 /* After a loss: the queue pair must be idle before tickets end, since their memory is the caller's again from then on. */
 static bool connection_closing_step(struct kvr_client *client)
 {
@@ -65,6 +86,8 @@ static bool connection_closing_step(struct kvr_client *client)
 	bool again = client->options.user->reconnect != 0 && client->failure != -EACCES && client->failure != -EPERM &&
 		client->failure != -EPROTONOSUPPORT;
 
+	if (!connection_quiet(client))
+		return false;
 	if (client->qp) {
 		if (client->started && !driver->qp_idle(client->qp))
 			return false;
@@ -144,6 +167,8 @@ static bool connection_receive(struct kvr_client *client)
 	if (length == -EAGAIN)
 		return false;
 	if (length <= 0) {
+		client->stream->ops->close(client->stream);
+		client->stream = NULL;
 		connection_lose(client, length < 0 ? (int)length : -ECONNRESET, "the server closed the connection");
 		return true;
 	}

@@ -9,6 +9,8 @@
 #include "base/atomic.h"
 #include "client/client_private.h"
 
+#define CLOSE_PATIENCE_NS KVR_SECOND
+
 /* ---- opening and closing ---- */
 
 static int client_connect_socket(void *context, struct stream **stream)
@@ -159,6 +161,12 @@ KVR_API int kvr_open(const struct kvr_options *user, struct kvr_client **out)
 	return 0;
 }
 
+static bool close_done(struct kvr_client *client, void *context)
+{
+	(void)context;
+	return client->state != CONNECTION_CLOSING;
+}
+
 KVR_API void kvr_close(struct kvr_client **pointer)
 {
 	struct kvr_client *client = *pointer;
@@ -174,6 +182,12 @@ KVR_API void kvr_close(struct kvr_client **pointer)
 	device = client->device;
 	owns = client->owns_device;
 	context = owns ? KVR_CONTAINER_OF(client->options.context, struct public_context, client) : NULL;
+	/* Until the server has let go of our memory; a server that does not answer must not keep the process from ending. */
+	pthread_mutex_lock(&client->lock);
+	connection_lose(client, -ECONNRESET, "closed");
+	pthread_mutex_unlock(&client->lock);
+	if (client_wait_until(client, CLOSE_PATIENCE_NS, close_done, NULL))
+		log_warn("client: the server did not let go of the connection within a second");
 	client_destroy(&client);
 	if (owns)
 		device->driver->close(device);

@@ -53,7 +53,7 @@ void client_leave(struct kvr_client *client)
 /* Sleeps until the device or the stream has news, or `until`; outside the lock, so that others can submit. */
 static void client_sleep(struct kvr_client *client, uint64_t until_ns)
 {
-	struct pollfd fds[2];
+	struct pollfd fds[3];
 	uint64_t now_ns = clock_now_ns();
 	unsigned count = 0;
 	uint64_t next_ns;
@@ -66,6 +66,8 @@ static void client_sleep(struct kvr_client *client, uint64_t until_ns)
 	next_ns = kvr_min_u64(next_ns, now_ns + WAIT_SLEEP_MAX_NS);
 	if (client->stream)
 		fds[count++].fd = client->stream->ops->event_fd(client->stream);
+	if (client->lingering)
+		fds[count++].fd = client->lingering->ops->event_fd(client->lingering);
 	if (client->started && client->device->driver->cq_event_fd(client->cq) >= 0)
 		fds[count++].fd = client->device->driver->cq_event_fd(client->cq);
 	pthread_mutex_unlock(&client->lock);

@@ -57,8 +57,7 @@ void region_release(struct kvr_client *client, uint32_t index)
 	client->device->driver->deregister_memory(region->mr);
 	region->mr = NULL;
 	if (region->allocated)
-		client->device->driver->release(
-			client->device, (void *)(uintptr_t)region->address, region->length);
+		client->device->driver->release(client->device, (void *)(uintptr_t)region->address, region->length);
 }
 
 void registration_free(struct kvr_client *client, struct client_registration *registration)

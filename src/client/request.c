@@ -16,7 +16,11 @@ static struct wire_header request_header(const struct kvr_client *client, const 
 	return header;
 }
 
-/* Names the session, with as much of its chain as the server does not know yet: all of it when `whole`. */
+/*
+ * Names the session, with as much of its chain as the server does not know yet: all of it when `whole`. The last chunk that it knows
+ * goes along too: its digest stands for all before it, so that a session that another process ended, and began anew with another chain,
+ * is never taken for ours.
+ */
 static void request_session(const struct kvr_session *session, bool whole, bool with_chain, struct session_ref *ref)
 {
 	uint32_t known = session->known_connection == session->client->generation && !whole ? session->known_chunks : 0;
@@ -26,12 +30,13 @@ static void request_session(const struct kvr_session *session, bool whole, bool 
 	ref->id.length = session->id_length;
 	ref->salt = session->salt;
 	ref->parent = digest_seed;
-	if (!with_chain || known >= session->chunk_count)
+	if (!with_chain || session->chunk_count == 0)
 		return;
-	ref->first_chunk = known;
-	ref->digest_count = session->chunk_count - known;
-	ref->digests = session->digests + (size_t)known * WIRE_DIGEST_BYTES;
-	if (known > 0)
+	ref->first_chunk = known < session->chunk_count ? known : session->chunk_count;
+	ref->first_chunk -= ref->first_chunk > 0;
+	ref->digest_count = session->chunk_count - ref->first_chunk;
+	ref->digests = session->digests + (size_t)ref->first_chunk * WIRE_DIGEST_BYTES;
+	if (ref->first_chunk > 0)
 		ref->parent = ref->digests - WIRE_DIGEST_BYTES;
 }
 
@@ -97,6 +102,8 @@ int client_submit_lookup(struct kvr_session *session, uint32_t flags, kvr_ticket
 	request_session(session, true, true, &request.session);
 	request.header = request_header(client, slot);
 	request.header.flags = (uint16_t)flags;
+	/* Of what we know: another process may have told the server of more. */
+	request.chunk_count = session->chunk_count;
 	slot->with_chain = true;
 	slot->chain_end = session->chunk_count;
 	room = queue_room(client, slot, lookup_request_size(&request), &error);

@@ -122,6 +122,7 @@ static void control_detached(struct connection *connection)
 	struct control_client *client = connection->control;
 
 	client->announced = false;
+	control_client_quiet(client);
 	client->state = CLIENT_TEARDOWN;
 	if (client->job.kind == CLIENT_JOB_NONE)
 		control_client_submit_job(client, CLIENT_JOB_TEARDOWN, NULL);

@@ -163,12 +163,20 @@ int control_accept(struct control *control, struct stream *stream, uint64_t now_
 	return 0;
 }
 
+void control_client_quiet(struct control_client *client)
+{
+	if (client->lingering)
+		client->lingering->ops->close(client->lingering);
+	client->lingering = NULL;
+}
+
 void control_client_free(struct control_client *client)
 {
 	struct control *control = client->control;
 
 	if (client->stream)
 		client->stream->ops->close(client->stream);
+	control_client_quiet(client);
 	while (client->fd_count > 0)
 		close(client->fds[--client->fd_count]);
 	text_fini(&client->inbox);
@@ -205,7 +213,10 @@ void control_client_close(struct control_client *client, const char *why)
 	if (client->stream) {
 		if (why)
 			log_info("client %s: closed: %s", client->name, why);
-		client->stream->ops->close(client->stream);
+		if (client->announced)
+			client->lingering = client->stream;
+		else
+			client->stream->ops->close(client->stream);
 		client->stream = NULL;
 		control->watch_changed = true;
 	}

@@ -225,6 +225,7 @@ void control_client_on_connect(struct control_client *client, const uint8_t *byt
 	job->qp_options.peer_recv_wr = client->credits;
 	job->qp_options.context = &client->connection;
 	job->device = client->device;
+	job->peer = client->stream->peer;
 	memcpy(job->address, request.address, request.address_length);
 	job->address_length = request.address_length;
 	job->fd_count = client->fd_count;
@@ -241,8 +242,8 @@ void control_client_connect_run(struct client_job *job)
 
 	error = driver->create_qp(job->device, &job->qp_options, &connection->qp);
 	if (!error)
-		error = driver->qp_connect(connection->qp, job->address, job->address_length, job->fds, job->fd_count,
-			&job->client->stream->peer);
+		error = driver->qp_connect(
+			connection->qp, job->address, job->address_length, job->fds, job->fd_count, &job->peer);
 	if (!error)
 		error = driver->qp_address(connection->qp, job->address, sizeof(job->address), &job->address_length,
 			job->fds, &job->fd_count);

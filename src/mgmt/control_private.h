@@ -41,6 +41,7 @@ struct client_job {
 	/* CONNECT */
 	struct verbs_qp_options qp_options;
 	struct verbs_device *device;
+	struct stream_peer peer;
 	uint8_t address[WIRE_ADDRESS_MAX];
 	uint32_t address_length;
 	int fds[STREAM_FDS_MAX];
@@ -54,7 +55,8 @@ struct client_job {
 struct control_client {
 	struct list_node node;
 	struct control *control;
-	struct stream *stream; /* NULL once closed */
+	struct stream *stream;    /* NULL once the conversation is over */
+	struct stream *lingering; /* its end tells the client that nothing touches its memory any more */
 	enum client_state state;
 	uint64_t deadline_ns; /* of the handshake */
 	uint64_t connected_ns;
@@ -128,6 +130,8 @@ struct wire_header control_client_reply_header(
 bool control_client_step(struct control_client *client);
 /* Closes the socket and begins whatever taking apart is needed. */
 void control_client_close(struct control_client *client, const char *why);
+/* Nothing of the server touches the client's memory any more: the client is told by the end of its stream. */
+void control_client_quiet(struct control_client *client);
 /* Frees the object; its queue pair and memory are gone. */
 void control_client_free(struct control_client *client);
 int control_client_claim_fd(struct control_client *client);

@@ -97,6 +97,9 @@ struct verbs_export {
 
 struct verbs_driver {
 	const char *name;
+	/* One-sided data that reaches a client is moved by the server's processor, so that the client's own queue pair being idle does not
+	 * say that its memory is quiet: only the end of the server's control stream does. */
+	bool moved_by_peer;
 
 	/* 0, -ENODEV, -EACCES, -ENOMEM, -EOPNOTSUPP (library or device missing): logged once with what to do. */
 	int (*open)(const struct verbs_open *options, struct verbs_device **device);

@@ -68,6 +68,7 @@ static void local_close(struct verbs_device *device)
 
 const struct verbs_driver verbs_local = {
 	.name = "local",
+	.moved_by_peer = true,
 	.open = local_open,
 	.close = local_close,
 	.create_cq = local_create_cq,

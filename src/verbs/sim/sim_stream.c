@@ -184,6 +184,16 @@ static void hang_up(struct sim_stream *stream)
 	fly(peer);
 }
 
+static void stream_finish(struct stream *base)
+{
+	struct sim_stream *peer = sim_stream_of(base)->peer;
+
+	if (!peer)
+		return;
+	peer->in.closed = true;
+	fly(peer);
+}
+
 static void stream_close(struct stream *base)
 {
 	struct sim_stream *stream = sim_stream_of(base);
@@ -198,6 +208,7 @@ static const struct stream_ops sim_stream_ops = {
 	.send = stream_send,
 	.receive = stream_receive,
 	.event_fd = stream_event_fd,
+	.finish = stream_finish,
 	.close = stream_close,
 };
 
