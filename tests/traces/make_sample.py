@@ -11,7 +11,7 @@ import math
 import random
 
 BLOCK = 512
-CONVERSATIONS = 72
+CONVERSATIONS = 96
 INSTRUCTIONS = [2900, 1750, 1100, 620, 4100, 300]  # tokens
 POPULARITY = [30, 22, 14, 10, 8, 5]
 PROMPT_MAX = 16000
@@ -34,17 +34,17 @@ def main():
     turns = []
     start = 0.0
     for number in range(CONVERSATIONS):
-        start += -math.log(1 - source.random()) * 4000
+        start += -math.log(1 - source.random()) * 2500
         kind = pick(POPULARITY)
         history, time = INSTRUCTIONS[kind], start
-        for _ in range(1 + between(1, 14)):
-            history += between(25, 900)
+        for _ in range(1 + between(1, 9)):
+            history += between(60, 1400)
             if history > PROMPT_MAX:
                 break
             answer = between(40, 700)
             turns.append((int(time), number, kind, history, answer))
             history += answer
-            time += 3000 + answer * 25 - math.log(1 - source.random()) * 20000
+            time += 3000 + answer * 25 - math.log(1 - source.random()) * 80000
     turns.sort()
 
     ids = {}

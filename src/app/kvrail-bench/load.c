@@ -17,6 +17,7 @@
 #define LOOKUP_CHUNKS 512
 #define LOOKUP_CHAINS 4
 #define CEILING_SLICES 3
+#define SET_BYTES_MAX ((uint64_t)512 << 20) /* when nobody said how much: half of a default L1 */
 
 static int refuse(char *why, size_t why_size, int error, const char *text)
 {
@@ -75,8 +76,9 @@ static int plan(struct load *load, char *why, size_t why_size)
 		return error;
 	plan_shape(load);
 	request = load->chunks * load->shape.object_bytes;
-	set = settings->set_bytes ? settings->set_bytes / settings->clients
-				  : machine_working_set(&load->machine, settings->clients);
+	set = settings->set_bytes
+		? settings->set_bytes / settings->clients
+		: kvr_min_u64(machine_working_set(&load->machine, 1), SET_BYTES_MAX) / settings->clients;
 	load->chains = settings->op == LOAD_LOOKUP
 		? kvr_max_u64(LOOKUP_CHAINS, settings->depth)
 		: (uint32_t)kvr_max_u64(kvr_max_u64(set / request, 2), settings->depth);

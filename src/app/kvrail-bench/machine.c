@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #define CACHE_UNKNOWN ((uint64_t)32 << 20)
 
@@ -40,17 +39,28 @@ static uint64_t memory_of(const char *name)
 	return read_line_of("/proc/meminfo", name, value, sizeof(value)) ? strtoull(value, NULL, 10) << 10 : 0;
 }
 
+/* Of the highest level that the system lists for its first core. */
 static uint64_t cache_bytes(void)
 {
-	static const int levels[] = { _SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE };
+	uint64_t bytes = 0;
 
-	for (unsigned i = 0; i < KVR_COUNT_OF(levels); i++) {
-		long bytes = sysconf(levels[i]);
+	for (unsigned index = 0; index < 8; index++) {
+		char path[80], value[32] = "";
+		uint64_t size = 0;
+		FILE *file;
 
-		if (bytes > 0)
-			return (uint64_t)bytes;
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%u/size", index);
+		file = fopen(path, "re");
+		if (!file)
+			break;
+		if (fgets(value, sizeof(value), file)) {
+			value[strcspn(value, "\n")] = '\0';
+			if (text_parse_size(value, &size) == 0)
+				bytes = kvr_max_u64(bytes, size);
+		}
+		fclose(file);
 	}
-	return CACHE_UNKNOWN;
+	return bytes ? bytes : CACHE_UNKNOWN;
 }
 
 static bool virtual_machine(void)

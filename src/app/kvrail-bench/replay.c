@@ -183,7 +183,7 @@ static void show_progress(const struct replay *replay, bool tty)
 	fprintf(stderr, tty ? "\r%s\033[K" : "%s\n", text);
 }
 
-static void watch(struct replay *replay, const int *interrupted)
+static void watch(struct replay *replay)
 {
 	bool tty = isatty(STDERR_FILENO), silent = strcmp(replay->settings->json, "-") == 0;
 	uint64_t progress_ns = replay->start_ns, ceiling_ns = replay->start_ns;
@@ -195,7 +195,7 @@ static void watch(struct replay *replay, const int *interrupted)
 
 		nanosleep(&pause, NULL);
 		now_ns = clock_now_ns();
-		if (interrupted && kvr_load_acquire(interrupted))
+		if (replay_interrupted(replay))
 			kvr_store_release(&replay->complaints.stop, 1);
 		if (now_ns - ceiling_ns >= CEILING_EVERY_NS && replay->settings->ceiling) {
 			gate_request(&replay->gate);
@@ -210,7 +210,7 @@ static void watch(struct replay *replay, const int *interrupted)
 		fprintf(stderr, "\r\033[K");
 }
 
-static int run_clients(struct replay *replay, const int *interrupted)
+static int run_clients(struct replay *replay)
 {
 	int error = 0;
 
@@ -225,7 +225,7 @@ static int run_clients(struct replay *replay, const int *interrupted)
 			gate_leave(&replay->gate, NULL, NULL);
 		}
 	}
-	watch(replay, interrupted);
+	watch(replay);
 	for (uint32_t i = 0; i < replay->settings->clients; i++) {
 		if (replay->clients[i].started)
 			pthread_join(replay->clients[i].thread, NULL);
@@ -260,10 +260,11 @@ int replay_run(const struct replay_settings *settings, const int *interrupted)
 		return 1;
 	}
 	replay->settings = settings;
+	replay->interrupted = interrupted;
 	if (replay_open(replay, why, sizeof(why))) {
 		fprintf(stderr, "kvrail-bench: %s\n", why);
 	} else {
-		int error = run_clients(replay, interrupted);
+		int error = run_clients(replay);
 
 		clear_server(replay);
 		if (replay_report(replay) == 0 && !error && replay->complaints.count == 0)

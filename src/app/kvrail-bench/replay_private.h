@@ -16,6 +16,7 @@
 #include "app/kvrail-bench/reference.h"
 #include "app/kvrail-bench/settings.h"
 #include "app/kvrail-bench/trace.h"
+#include "base/atomic.h"
 #include "base/compiler.h"
 
 KVR_BEGIN_C
@@ -71,6 +72,7 @@ struct replay_client {
 
 struct replay {
 	const struct replay_settings *settings;
+	const int *interrupted; /* set by a signal; NULL: never */
 	const struct geometry *geometry;
 	struct machine machine;
 	struct endpoint_options endpoints;
@@ -97,6 +99,11 @@ struct replay {
 	uint64_t start_ns;
 	double seconds;
 };
+
+static inline bool replay_interrupted(const struct replay *replay)
+{
+	return replay->interrupted && kvr_load_acquire(replay->interrupted);
+}
 
 static inline bool replay_verifies(const struct replay *replay)
 {

@@ -54,7 +54,7 @@ static const struct option_spec load_specs[] = {
 	{ "chunks", OPTION_U32, LOAD(chunks), 0, "0", NULL, "4096", "Load",
 	  "chunks of a request; 0: 512 for lookup, else what makes about 8 MiB, 1 to 64" },
 	{ "set", OPTION_SIZE, LOAD(set_bytes), 0, "0", NULL, NULL, "Load",
-	  "bytes of distinct chunks in all; 0: ten times the last-level cache, less where memory is short. It must fit into L1" },
+	  "bytes of distinct chunks in all, which must fit into L1; 0: ten times the last-level cache, at most 512 MiB" },
 	{ "clients", OPTION_U32, LOAD(clients), 0, "1", "1", "64", "Load", "threads, each with a connection and memory of its own" },
 	{ "depth", OPTION_U32, LOAD(depth), 0, "1", "1", "64", "Load", "requests that one client has in flight" },
 	{ "seconds", OPTION_U32, LOAD(seconds), 0, "5", "1", "86400", "Load", "how long, in all rounds" },
