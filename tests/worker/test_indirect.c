@@ -283,6 +283,28 @@ static void a_region_is_forgotten_when_nothing_reads_from_it(void **state)
 	assert_refused(client, 3, WIRE_INDIRECT + 1, STATUS_INVALID_MEMORY, "region 1");
 }
 
+static void a_fetch_that_is_not_posted_yet_counts_as_well(void **state)
+{
+	struct rig *rig = *state;
+	struct rig_client *client = rig_join(rig, 0);
+	uint8_t bytes[512];
+	struct ring_message message = { .kind = TO_WORKER_FORGET,
+		.word = { (uint64_t)(uintptr_t)&client->connection, 1 } };
+
+	rig->auto_answer = false;
+	RIG_UNTIL(rig, client->connection.worker);
+	rig_send_indirect(client, bytes, rig_lookup(bytes, sizeof(bytes), 1, 3), 1, 1);
+	while (sim_fabric_step(rig->fabric, rig->now += 1000, 64) > 0 ||
+		sim_fabric_next_ns(rig->fabric) < rig->now + 1000000)
+		;
+	assert_true(ring_push(&rig->mailbox->to_worker, &message)); /* found in the same step as the INDIRECT */
+	while (rig->inbox_count == 0) {
+		rig_step(rig);
+		assert_true(client->forgotten == 0 || rig->inbox_count == 1);
+	}
+	RIG_UNTIL(rig, client->forgotten == 1);
+}
+
 static void a_failed_connection_forgets_when_it_is_idle(void **state)
 {
 	struct rig *rig = *state;
@@ -340,6 +362,7 @@ int main(void)
 		TEST(requests_wait_for_large_buffers_in_turn),
 		TEST(a_connection_that_ends_gives_its_waiting_requests_up),
 		TEST(a_region_is_forgotten_when_nothing_reads_from_it),
+		TEST(a_fetch_that_is_not_posted_yet_counts_as_well),
 		TEST(a_failed_connection_forgets_when_it_is_idle),
 		TEST(fetches_and_replies_of_many_clients_do_not_mix),
 	};
