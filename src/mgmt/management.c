@@ -106,8 +106,12 @@ int management_create(const struct management_options *options, struct managemen
 		error = init_pools(management);
 	if (!error)
 		error = init_rings(management);
-	if (!error)
+	if (!error && options->seed) {
+		management->hash_key[0] = random_mix(options->seed);
+		management->hash_key[1] = random_mix(options->seed + 1);
+	} else if (!error) {
 		error = random_secret(management->hash_key, sizeof(management->hash_key));
+	}
 	if (error) {
 		log_error("management: %u sessions, %u chain chunks, %u connections: %s", options->sessions_max,
 			options->chain_chunks_max, options->connections_max, strerror(-error));

@@ -35,6 +35,7 @@ struct management_options {
 	uint64_t session_ttl_ns;        /* life of a session that nobody uses (600 s); 0: for ever */
 	uint64_t silence_ns;            /* a connection that says nothing for so long is reaped; 0: never (the control socket tells) */
 	uint64_t registration_grace_ns; /* a connection that registers nothing for so long is reaped; 0: never */
+	uint64_t seed;                  /* of the sessions' hash, for runs that are replayed; 0: from the kernel */
 	const struct prefetch_engine *prefetch; /* of L2, copied; NULL: lookups are answered from L1 alone */
 };
 

@@ -92,6 +92,7 @@ static int server_init_cache(struct server *server)
 	options.l1 = server->l1;
 	options.spaces_max = server->options.sessions_max + 1024;
 	options.chunks_initial = server->options.chunks_initial;
+	options.seed = server->options.seed;
 	options.high_permille = server->options.evict_high_permille;
 	options.low_permille = server->options.evict_low_permille;
 	return cache_create(&options, &server->cache);
@@ -198,6 +199,7 @@ static int server_init_management(struct server *server)
 	options.chain_chunks_max = server->options.chain_chunks_max;
 	options.large_requests = server->options.large_requests;
 	options.chunk_tokens = server->options.chunk_tokens;
+	options.seed = server->options.seed;
 	options.lock_ttl_ns = server->options.lock_ttl_ns;
 	options.session_ttl_ns = server->options.session_ttl_ns;
 	options.silence_ns = server->options.silence_ns;

@@ -49,6 +49,7 @@ struct cache_options {
 	uint32_t chunks_initial; /* room for so many entries at start; grows */
 	uint32_t high_permille;  /* cache_evict_step works above this share of L1 in use ... */
 	uint32_t low_permille;   /* ... down to this one; equal or 1000: only on demand */
+	uint64_t seed;           /* of the table's hash, for runs that are replayed; 0: from the kernel */
 };
 
 struct cache_counters { /* written by the owner with kvr_counter_add, read by anybody */

@@ -33,10 +33,14 @@ static int init_parts(struct cache *cache, const struct cache_options *options, 
 {
 	uint32_t limit = entries_limit(options->l1);
 	uint32_t initial = options->chunks_initial < limit ? options->chunks_initial : limit;
-	int rc = random_secret(cache->key, sizeof(cache->key));
+	int rc = options->seed ? 0 : random_secret(cache->key, sizeof(cache->key));
+	struct random random;
 
 	if (rc)
 		return rc;
+	random_init(&random, options->seed);
+	for (size_t i = 0; options->seed && i < KVR_COUNT_OF(cache->key); i++)
+		cache->key[i] = random_next(&random);
 	cache->counters = fault_point("cache_create/counters") ? NULL : cache_allocate_memory(sizeof(*cache->counters));
 	if (!cache->counters)
 		return -ENOMEM;
