@@ -203,8 +203,11 @@ static void reference_row(const struct option_spec *spec, struct text *out)
 
 void option_reference(const struct option_table *table, struct text *out)
 {
-	text_append(out, "## %s\n\n%s.\n\n    %s %s\n\n%s\n", table->program, table->summary, table->program,
-		table->usage, units_text);
+	text_append(out, "## %s\n\n%s.\n\n    %s ", table->program, table->summary, table->program);
+	/* Its further lines belong to the same block. */
+	for (const char *at = table->usage; *at; at++)
+		text_append(out, *at == '\n' ? "\n    " : "%c", *at);
+	text_append(out, "\n\n%s\n", units_text);
 	for (size_t i = 0; i < table->spec_count; i++) {
 		if (!opens_section(table, i))
 			continue;

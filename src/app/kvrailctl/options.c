@@ -1,0 +1,35 @@
+/* options.c - the table of kvrailctl's options. */
+#include "app/kvrailctl/kvrailctl.h"
+
+#define AT(field) offsetof(struct kvrailctl_settings, field)
+#define TEXT(field) AT(field), sizeof(((struct kvrailctl_settings *)0)->field)
+
+static const struct option_spec specs[] = {
+	{ "config", OPTION_TEXT, TEXT(config), NULL, NULL, NULL, "Options",
+		"file to read options from, lines of the form name = value" },
+	{ "http", OPTION_TEXT, TEXT(http), "http://127.0.0.1:9464", NULL, NULL, "Options",
+		"where kvraild's pages are" },
+	{ "timeout", OPTION_TIME, AT(timeout_ns), 0, "5s", "10ms", "10m", "Options",
+		"the longest that an answer may take" },
+	{ "json", OPTION_BOOL, AT(json), 0, "no", NULL, NULL, "Options",
+		"status, sessions, clear: print JSON as kvraild gives it" },
+	{ "token-file", OPTION_TEXT, TEXT(token_file), NULL, NULL, NULL, "Options",
+		"clear: file with the token that kvraild was given as --admin-token-file" },
+	{ "interval", OPTION_TIME, AT(interval_ns), 0, "1s", "10ms", "1h", "Options", "top: time between two looks" },
+	{ "count", OPTION_U32, AT(count), 0, "0", NULL, NULL, "Options",
+		"top: so many frames; 0: until it is interrupted, and one where the output is no terminal" },
+	{ "socket", OPTION_TEXT, TEXT(socket), NULL, NULL, NULL, "Options",
+		"check: the socket of the server, as kvraild's option" },
+	{ "l1-size", OPTION_SIZE, AT(l1_bytes), 0, "1GiB", "1MiB", "64TiB", "Options",
+		"check: memory for L1 that there should be" },
+};
+
+const struct option_table kvrailctl_options = { "kvrailctl", "the operator's tool of kvraild",
+	"COMMAND [options]\n"
+	"\n"
+	"  status      what the server holds and does, its models, clients and threads\n"
+	"  top         rates of operations, again and again\n"
+	"  sessions    sessions and locks\n"
+	"  clear       drops all chunks that are not in use\n"
+	"  check       whether this machine is ready for kvraild, and whether one runs",
+	specs, KVR_COUNT_OF(specs) };

@@ -1,0 +1,215 @@
+/* status.c - kvrailctl status and kvrailctl sessions: the status page for people. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "app/common/table.h"
+#include "app/kvrailctl/kvrailctl.h"
+
+static double percent(uint64_t part, uint64_t whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : 0;
+}
+
+/* "3 d 4 h", "4 h 5 min", "5 min 6 s", "6 s" */
+static const char *duration(char buffer[32], double seconds)
+{
+	uint64_t whole = seconds > 0 ? (uint64_t)seconds : 0;
+
+	if (whole >= 86400)
+		snprintf(buffer, 32, "%" PRIu64 " d %" PRIu64 " h", whole / 86400, whole % 86400 / 3600);
+	else if (whole >= 3600)
+		snprintf(buffer, 32, "%" PRIu64 " h %" PRIu64 " min", whole / 3600, whole % 3600 / 60);
+	else if (whole >= 60)
+		snprintf(buffer, 32, "%" PRIu64 " min %" PRIu64 " s", whole / 60, whole % 60);
+	else
+		snprintf(buffer, 32, "%" PRIu64 " s", whole);
+	return buffer;
+}
+
+void status_head(const json_t *status, struct text *out)
+{
+	uint64_t total = status_number(status, "l1.total_bytes"), used = status_number(status, "l1.used_bytes");
+	char up[32], sizes[4][TEXT_SHORT];
+
+	text_append(out, "kvraild %s, %s%s, up %s, boot %s\n\n", status_string(status, "version"),
+		status_bool(status, "ready") ? "ready" : "NOT READY: ", status_string(status, "not_ready"),
+		duration(up, status_real(status, "uptime_seconds")), status_string(status, "boot_id"));
+	text_append(out, "  L1        %s in %s%s: %s used (%.1f %%), %s free, %s lost to rounding (%.1f %%)\n",
+		text_size(sizes[0], total), status_string(status, "l1.pages"),
+		status_bool(status, "l1.locked") ? ", locked" : ", not locked", text_size(sizes[1], used),
+		percent(used, total), text_size(sizes[2], status_number(status, "l1.free_bytes")),
+		text_size(sizes[3], status_number(status, "l1.rounding_bytes")),
+		percent(status_number(status, "l1.rounding_bytes"), total));
+	text_append(out,
+		"  chunks    %" PRIu64 " of %" PRIu64 " tokens (%" PRIu64 " objects, %" PRIu64
+		" being written), %" PRIu64 " held, %" PRIu64 " evicted\n",
+		status_number(status, "cache.chunks"), status_number(status, "cache.chunk_tokens"),
+		status_number(status, "cache.objects"), status_number(status, "cache.staged"),
+		status_number(status, "cache.held_chunks"), status_number(status, "cache.evicted_chunks"));
+	text_append(out, "  sessions  %" PRIu64 " of %" PRIu64 ", %" PRIu64 " locks, %" PRIu64 " pins\n",
+		status_number(status, "sessions.open"), status_number(status, "sessions.max"),
+		status_number(status, "sessions.locks"), status_number(status, "cache.pins"));
+	text_append(out, "  requests  %" PRIu64 " parked, %" PRIu64 " transfers under way\n",
+		status_number(status, "requests.parked"), status_number(status, "requests.transfers"));
+	text_append(out, "  clients   %" PRIu64 " of %" PRIu64 ", %" PRIu64 " registrations\n",
+		status_number(status, "client_count"), status_number(status, "clients_max"),
+		status_number(status, "requests.registrations"));
+	text_append(out, "  lookups   %" PRIu64 ", %.1f %% of %" PRIu64 " tokens found\n",
+		status_number(status, "counters.lookups_total"),
+		percent(status_number(status, "counters.lookup_hit_tokens_total"),
+			status_number(status, "counters.lookup_tokens_total")),
+		status_number(status, "counters.lookup_tokens_total"));
+}
+
+/* A heading and a table below, unless it is empty. */
+static void append_table(struct text *out, const struct table *table)
+{
+	out->failed |= table->failed;
+	if (table->rows < 2)
+		return;
+	text_append(out, "\n");
+	table_print(table, out);
+}
+
+void status_models(const json_t *status, struct text *out)
+{
+	struct table table = { 0, 0, 0, 0, false, NULL };
+	char token[TEXT_SHORT];
+	json_t *model;
+	size_t i;
+
+	table_begin(&table, "MODEL|DTYPE|TENANT|RANKS>|READERS>|TOKEN>|CHUNKS>|TOKENS>|FIT>");
+	json_array_foreach(status_array(status, "models"), i, model)
+	{
+		table_cell(&table, "%s", status_string(model, "name"));
+		table_cell(&table, "%s", status_string(model, "dtype"));
+		table_cell(&table, "%s", status_string(model, "tenant"));
+		table_cell(&table, "%" PRIu64, status_number(model, "world_size"));
+		table_cell(&table, "%" PRIu64, status_number(model, "readers"));
+		table_cell(&table, "%s", text_size(token, status_number(model, "token_bytes_all_ranks")));
+		table_cell(&table, "%" PRIu64, status_number(model, "chunks"));
+		table_cell(&table, "%" PRIu64, status_number(model, "tokens"));
+		table_cell(&table, "%" PRIu64, status_number(model, "tokens_max"));
+	}
+	append_table(out, &table);
+	table_fini(&table);
+}
+
+static void append_clients(const json_t *status, struct text *out)
+{
+	struct table table = { 0, 0, 0, 0, false, NULL };
+	char in[TEXT_SHORT], sent[TEXT_SHORT], memory[TEXT_SHORT], age[32];
+	json_t *client;
+	size_t i;
+
+	table_begin(&table, "CLIENT|PEER|TENANT|STATE|AGE>|REQUESTS>|STORED>|RETRIEVED>|MEMORY>");
+	json_array_foreach(status_array(status, "clients"), i, client)
+	{
+		table_cell(&table, "%s", status_string(client, "name"));
+		table_cell(&table, "%s", status_string(client, "peer"));
+		table_cell(&table, "%s", status_string(client, "tenant"));
+		table_cell(&table, "%s", status_string(client, "state"));
+		table_cell(&table, "%s", duration(age, status_real(client, "connected_seconds")));
+		table_cell(&table, "%" PRIu64, status_number(client, "requests"));
+		table_cell(&table, "%s", text_size(in, status_number(client, "bytes_in")));
+		table_cell(&table, "%s", text_size(sent, status_number(client, "bytes_out")));
+		table_cell(&table, "%s", text_size(memory, status_number(client, "region_bytes")));
+	}
+	append_table(out, &table);
+	table_fini(&table);
+}
+
+static void append_loops(const json_t *status, struct text *out)
+{
+	struct table table = { 0, 0, 0, 0, false, NULL };
+	double up = status_real(status, "uptime_seconds");
+	json_t *loop;
+	size_t i;
+
+	table_begin(&table, "THREAD|CORE>|BUSY>|ASLEEP>|TURNS>|LAST TURN>");
+	json_array_foreach(status_array(status, "loops"), i, loop)
+	{
+		int64_t core = (int64_t)status_number(loop, "core");
+
+		table_cell(&table, "%s", status_string(loop, "name"));
+		if (core < 0)
+			table_cell(&table, "any");
+		else
+			table_cell(&table, "%" PRId64, core);
+		table_cell(&table, "%.1f %%", up > 0 ? 100 * status_real(loop, "busy_seconds") / up : 0);
+		table_cell(&table, "%.1f %%", up > 0 ? 100 * status_real(loop, "sleep_seconds") / up : 0);
+		table_cell(&table, "%" PRIu64, status_number(loop, "busy_turns"));
+		table_cell(&table, "%.1f s ago", status_real(loop, "last_turn_seconds"));
+	}
+	append_table(out, &table);
+	table_fini(&table);
+}
+
+static void frame_status(const json_t *status, struct text *out)
+{
+	status_head(status, out);
+	status_models(status, out);
+	append_clients(status, out);
+	append_loops(status, out);
+}
+
+static void frame_sessions(const json_t *status, struct text *out)
+{
+	static const struct {
+		const char *path;
+		const char *what;
+	} rows[] = {
+		{ "sessions.open", "sessions open" },
+		{ "sessions.max", "sessions that can be open" },
+		{ "sessions.opened", "begun since the start" },
+		{ "sessions.ended", "ended by their client" },
+		{ "sessions.expired", "ended by --session-ttl" },
+		{ "sessions.lost", "ended with their connection" },
+		{ "sessions.locks", "read locks held" },
+		{ "cache.held_chunks", "chunks that can't be evicted now" },
+		{ "cache.pins", "transfers in flight on chunks" },
+		{ "sessions.locks_expired", "locks that reached --lock-ttl" },
+		{ "sessions.lock_mismatches", "releases that matched no lock" },
+	};
+	struct table table = { 0, 0, 0, 0, false, NULL };
+
+	table_begin(&table, "COUNT>|OF WHAT");
+	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++) {
+		table_cell(&table, "%" PRIu64, status_number(status, rows[i].path));
+		table_cell(&table, "%s", rows[i].what);
+	}
+	out->failed |= table.failed;
+	table_print(&table, out);
+	table_fini(&table);
+}
+
+static int show(const struct kvrailctl_settings *settings, void (*frame)(const json_t *status, struct text *out))
+{
+	struct text page = { NULL, 0, 0, false }, out = { NULL, 0, 0, false };
+	json_t *status;
+	int code = 1;
+
+	if (kvrailctl_fetch_status(settings, &page)) {
+		status = kvrailctl_read_status(&page);
+		if (status && settings->json) {
+			code = kvrailctl_print(&page);
+		} else if (status) {
+			frame(status, &out);
+			code = kvrailctl_print(&out);
+		}
+		json_decref(status);
+	}
+	text_fini(&page);
+	text_fini(&out);
+	return code;
+}
+
+int kvrailctl_status(const struct kvrailctl_settings *settings)
+{
+	return show(settings, frame_status);
+}
+
+int kvrailctl_sessions(const struct kvrailctl_settings *settings)
+{
+	return show(settings, frame_sessions);
+}
