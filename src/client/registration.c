@@ -8,12 +8,18 @@
 
 #define REGION_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
+/* One that nobody uses any more is on its way out: what lies at its address now may be other memory, which its key does not reach. */
+static bool region_usable(const struct client_region *region)
+{
+	return region->mr && (region->users > 0 || region->allocated) && !region->unwanted;
+}
+
 uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t length)
 {
 	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
 		const struct client_region *region = &client->regions[i];
 
-		if (region->mr && !region->unwanted && address >= region->address && length <= region->length &&
+		if (region_usable(region) && address >= region->address && length <= region->length &&
 			address - region->address <= region->length - length)
 			return i;
 	}
