@@ -25,9 +25,15 @@ static bool overlap_agrees(
 		uint32_t chunk = ref->first_chunk + n;
 		uint32_t run = (uint32_t)kvr_min_u64(SEGMENT_CHUNKS - chunk % SEGMENT_CHUNKS, overlap - n);
 
-		if (memcmp(chain_digest(session, chunk), ref->digests + (size_t)n * WIRE_DIGEST_BYTES,
-			    (size_t)run * WIRE_DIGEST_BYTES))
+		const uint8_t *digests = ref->digests + (size_t)n * WIRE_DIGEST_BYTES;
+
+		if (memcmp(chain_digest(session, chunk), digests, (size_t)run * WIRE_DIGEST_BYTES) != 0) {
+			while (memcmp(chain_digest(session, chunk), digests, WIRE_DIGEST_BYTES) == 0) {
+				digests += WIRE_DIGEST_BYTES;
+				chunk++;
+			}
 			return mismatch(session, chunk, reply);
+		}
 		n += run;
 	}
 	return true;
@@ -48,7 +54,7 @@ bool chain_agrees(const struct session *session, const struct session_ref *ref, 
 		return false;
 	}
 	parent = ref->first_chunk ? chain_digest(session, ref->first_chunk - 1) : digest_seed;
-	if (memcmp(parent, ref->parent, WIRE_DIGEST_BYTES)) {
+	if (memcmp(parent, ref->parent, WIRE_DIGEST_BYTES) != 0) {
 		if (ref->first_chunk)
 			return mismatch(session, ref->first_chunk - 1, reply);
 		COUNT(session->management, chain_mismatches_total, 1);

@@ -14,7 +14,7 @@ static struct model *model_find(struct management *management, const uint8_t *ke
 	list_for_each(node, &management->models) {
 		struct model *model = KVR_CONTAINER_OF(node, struct model, node);
 
-		if (!memcmp(model->key, key, sizeof(model->key)))
+		if (memcmp(model->key, key, sizeof(model->key)) == 0)
 			return model;
 	}
 	return NULL;

@@ -29,8 +29,8 @@ static bool session_is(
 	const struct session *session, const struct model *model, uint64_t hash, const struct session_ref *ref)
 {
 	return session->hash == hash && session->model == model && session->id_length == ref->id.length &&
-		!memcmp(session->id, ref->id.bytes, ref->id.length) &&
-		!memcmp(session->salt, ref->salt, sizeof(session->salt));
+		memcmp(session->id, ref->id.bytes, ref->id.length) == 0 &&
+		memcmp(session->salt, ref->salt, sizeof(session->salt)) == 0;
 }
 
 static struct session *find_hashed(

@@ -395,7 +395,12 @@ static void wrong_blocks_ranges_and_chains_are_refused_by_name(void **state)
 	ask_send(ask);
 	world_run(&scene.world);
 	ask_expect(ask, STATUS_INVALID_RANGE);
-	do_store(scene.worker, "a", &other, 0, 2, STATUS_CHAIN_MISMATCH);
+	other.fork = 1;
+	other.fork_seed = scene.chain.seed;
+	ask = ask_transfer(scene.worker, WIRE_STORE, "a", &other, 0, 2);
+	world_run(&scene.world);
+	assert_non_null(strstr(ask->request.reply.text, "another chunk 1:"));
+	ask_expect(ask, STATUS_CHAIN_MISMATCH);
 	assert_int_equal(COUNTER(&scene.world, chain_mismatches_total), 1);
 	/* No session, no chain. */
 	ask = ask_prepare_transfer(scene.worker, WIRE_RETRIEVE, "nobody", &scene.chain, 0, 2);
