@@ -82,7 +82,7 @@ static int make_mapping(int fd, const struct stat *status, struct local_mapping 
 
 	if (!mapping)
 		return -ENOMEM;
-	base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	base = local_map_shared(fd, length, MAP_POPULATE);
 	if (base == MAP_FAILED) {
 		/* EACCES: the descriptor is read-only. EPERM: sealed against writing. */
 		rc = errno == EACCES || errno == EPERM ? -EPERM : -ENOMEM;

@@ -35,6 +35,7 @@ KVR_BEGIN_C
 #define LOCAL_SLICE_BYTES (UINT64_C(256) << 10)
 #define LOCAL_RECEIVES_PER_TURN 16u /* messages taken from one queue pair before the next has its turn */
 #define LOCAL_KEYS 65536u
+#define LOCAL_HUGE_PAGE (UINT64_C(2) << 20)
 
 /* Client memory made by allocate: a sealed memfd. */
 struct local_area {
@@ -290,6 +291,14 @@ int local_export_memory(struct ibv_mr *mr, struct verbs_export *description);
 int local_import_memory(struct ibv_qp *qp, const struct verbs_remote_memory *memory, struct verbs_import *import);
 void local_forget_memory(struct ibv_qp *qp, uint32_t rkey);
 void local_forget_all(struct local_qp *qp);
+
+/* map.c ----------------------------------------------------------------------------------------------------------- */
+/* Maps the file from its first byte, where huge pages can be mapped. flags: those of mmap(2) besides MAP_SHARED. MAP_FAILED
+ * with errno. */
+void *local_map_shared(int fd, uint64_t bytes, int flags);
+/* Gets all pages of a mapping of the file, huge ones where there are any, so that neither side meets an error at first
+ * touch. 0, -ENOMEM. */
+KVR_MUST_CHECK int local_populate(int fd, void *address, uint64_t bytes);
 
 /* process.c ------------------------------------------------------------------------------------------------------- */
 /* Opens what is needed to know the process again; pid 0 in `process` when it can't be known. */

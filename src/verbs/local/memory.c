@@ -13,7 +13,6 @@
 #include "protocol/message.h"
 #include "verbs/local/local.h"
 
-#define HUGE_PAGE (UINT64_C(2) << 20)
 #define HUGE_PAGE_FLAG (21u << 26) /* memfd_create(2): log2 of the page size */
 #define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -74,14 +73,10 @@ static int populate(int fd, uint64_t bytes, void **address)
 {
 	if (fault_point("local_allocate/map") || ftruncate(fd, (off_t)bytes) != 0)
 		return -ENOMEM;
-	*address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	*address = local_map_shared(fd, bytes, 0);
 	if (*address == MAP_FAILED)
 		return -ENOMEM;
-	/* Advice: where the kernel gives huge pages to shared memory only when asked. */
-	(void)madvise(*address, bytes, MADV_HUGEPAGE);
-	/* It says so where no page is to be had, unlike MAP_POPULATE; kernels before 5.14 don't know it. */
-	if (madvise(*address, bytes, MADV_POPULATE_WRITE) == 0 ||
-		(errno == EINVAL && fallocate(fd, 0, 0, (off_t)bytes) == 0))
+	if (local_populate(fd, *address, bytes) == 0)
 		return 0;
 	munmap(*address, bytes);
 	return -ENOMEM;
@@ -120,8 +115,8 @@ int local_allocate(struct verbs_device *device, uint64_t length, void **address)
 		return -ENOMEM;
 	/* Pages of hugetlbfs can be taken out of a sealed file and then be missing, which would kill the server at its
 	 * next touch: it accepts them only from those who could kill it anyway. */
-	if (length >= HUGE_PAGE && kvr_load_relaxed(&local->peer_may_kill)) {
-		area->mapped_bytes = kvr_round_up(length, HUGE_PAGE);
+	if (length >= LOCAL_HUGE_PAGE && kvr_load_relaxed(&local->peer_may_kill)) {
+		area->mapped_bytes = kvr_round_up(length, LOCAL_HUGE_PAGE);
 		fd = make_area(area->mapped_bytes, true, address);
 	}
 	if (fd < 0) {
