@@ -23,6 +23,7 @@ int control_create(const struct control_options *options, struct control **out)
 	control->options = *options;
 	memcpy(control->workers, options->workers, options->worker_count * sizeof(control->workers[0]));
 	list_init(&control->clients);
+	list_init(&control->requests);
 	control->next_registration = 1;
 	random_init(&control->random, options->seed);
 	error = digester_init(&control->digester);
@@ -62,6 +63,9 @@ void control_destroy(struct control **pointer)
 		return;
 	list_for_each_safe(node, &control->clients)
 		control_client_free(KVR_CONTAINER_OF(node, struct control_client, node));
+	/* Answers that never came. */
+	list_for_each_safe (node, &control->requests)
+		free(KVR_CONTAINER_OF(node, struct control_request, node));
 	helper_destroy(&control->helper);
 	helper_destroy(&control->reclaim);
 	explicit_bzero(control->tenants, control->options.tenant_count * sizeof(control->tenants[0]));
@@ -105,6 +109,7 @@ static void control_status_done(struct status_snapshot *snapshot)
 {
 	struct control_request *request = snapshot->control;
 
+	list_remove(&request->node);
 	request->status_done(request->context, snapshot);
 	free(request);
 }
@@ -113,6 +118,7 @@ static void control_clear_done(struct clear_job *job)
 {
 	struct control_request *request = job->control;
 
+	list_remove(&request->node);
 	request->clear_done(request->context, job);
 	free(request);
 }
@@ -270,8 +276,10 @@ int control_request_status(struct control *control, struct status_snapshot *snap
 	request->context = context;
 	memset(snapshot, 0, sizeof(*snapshot));
 	snapshot->control = request;
-	if (control_post(control, MANAGEMENT_STATUS, snapshot))
+	if (control_post(control, MANAGEMENT_STATUS, snapshot)) {
+		list_add_last(&control->requests, &request->node);
 		return 0;
+	}
 	free(request);
 	return -EBUSY;
 }
@@ -287,8 +295,10 @@ int control_request_clear(struct control *control, struct clear_job *job,
 	request->context = context;
 	memset(job, 0, sizeof(*job));
 	job->control = request;
-	if (control_post(control, MANAGEMENT_CLEAR, job))
+	if (control_post(control, MANAGEMENT_CLEAR, job)) {
+		list_add_last(&control->requests, &request->node);
 		return 0;
+	}
 	free(request);
 	return -EBUSY;
 }

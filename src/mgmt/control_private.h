@@ -108,6 +108,7 @@ struct control {
 	struct helper *helper;  /* imports, connects */
 	struct helper *reclaim; /* teardown: may be stuck in the kernel, and nobody else waits for it (pitfalls C01) */
 	struct list_node clients;
+	struct list_node requests; /* of the operator, not answered yet */
 	struct control_client **slots; /* by connection number */
 	uint32_t client_count;
 	uint32_t next_registration;
