@@ -308,9 +308,11 @@ static void other_protocols_are_turned_away_at_once(void **state)
 		const char *bytes;
 		size_t length;
 	} openings[] = {
-		{ "GET /status HTTP/1.1\r\nHost: x\r\n\r\n", 35 },
-		{ "\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03 and the rest of a TLS hello", 40 },
-		{ "\x00\x00\x00\x10\x00\x01 some older protocol's hello", 35 },
+#define OPENING(bytes) { bytes, sizeof(bytes) - 1 }
+		OPENING("GET /status HTTP/1.1\r\nHost: x\r\n\r\n"),
+		OPENING("\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03 and the rest of a TLS hello"),
+		OPENING("\x00\x00\x00\x10\x00\x01 some older protocol's hello"),
+#undef OPENING
 	};
 	const struct fixture *fixture = *state;
 	unsigned before = server_process_logged(&fixture->server, "closed: magic: this is not the kvrail protocol");

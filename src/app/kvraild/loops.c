@@ -144,7 +144,7 @@ static int make_apart_loops(struct daemon *daemon)
 
 	for (uint32_t i = 0; !error && i < placement->worker_count; i++) {
 		loop_defaults(daemon, &options);
-		snprintf(options.name, sizeof(options.name), "kvr-poll-%u", i);
+		snprintf(options.name, sizeof(options.name), "kvr-poll-%u", i % SERVER_WORKERS_MAX);
 		options.core = placement->worker_cores[i];
 		options.parts[0] = worker_part(daemon, i);
 		options.part_count = 1;
