@@ -277,9 +277,13 @@ static bool read_workers(struct management *management)
 	uint32_t count = management->options.worker_count;
 	bool busy = false;
 
-	for (uint32_t n = 0; n < count; n++)
-		busy |= read_worker(management, (management->worker_turn + n) % count);
-	management->worker_turn = (management->worker_turn + 1) % count;
+	for (uint32_t n = 0; n < count; n++) {
+		uint32_t worker = management->worker_turn + n;
+
+		busy |= read_worker(management, worker < count ? worker : worker - count);
+	}
+	if (++management->worker_turn == count)
+		management->worker_turn = 0;
 	return busy;
 }
 
