@@ -1,5 +1,6 @@
-// What does planning cost, in nanoseconds per work request, from one contiguous run to blocks at random? The layout is that of
-// llama3-8b: K and V of 32 layers, 16 tokens and 32 KiB a block, 256 tokens a chunk. Planning only: nothing is posted.
+// What does planning cost, in nanoseconds per work request, from one contiguous run to blocks at random? The layout
+// is that of llama3-8b: K and V of 32 layers, 16 tokens and 32 KiB a block, 256 tokens a chunk. Planning only:
+// nothing is posted.
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>

@@ -190,8 +190,8 @@ static void idle_null_chunks(const struct layout_group *group, const struct tran
 	for (uint32_t r = first; r < first + run_count; r++) {
 		struct block_run run = transfer_run_at(request, r);
 
-		/* Checked before: neighbouring null runs begin and end, together, at bounds of chunks. A chunk is null when
-		 * its first block is, so it is enough to look for chunks that begin in this run. */
+		/* Checked before: neighbouring null runs begin and end, together, at bounds of chunks. A chunk is
+		 * null when its first block is, so it is enough to look for chunks that begin in this run. */
 		if (run.start == WIRE_NULL_BLOCK) {
 			uint64_t begin = (position + group->blocks_per_chunk - 1) / group->blocks_per_chunk;
 			uint64_t end = (position + run.count + group->blocks_per_chunk - 1) / group->blocks_per_chunk;

@@ -1,10 +1,10 @@
 /*
  * Connections: OPEN, CLOSE, and what happens when a queue pair fails.
  *
- *   FREE ──OPEN──> LIVE ──error (LOST) or CLOSE──> FAILED ──qp_idle──> IDLE ──CLOSE, nothing out, queue dry──> FREE (CLOSED)
+ *   FREE ─OPEN─> LIVE ─error (LOST) or CLOSE─> FAILED ─qp_idle─> IDLE ─CLOSE, nothing out, queue dry─> FREE (CLOSED)
  *
- * In FAILED, transfers stay as they are: the device may still touch their memory. In IDLE nothing can, and they are given back as
- * failed. Only the first error is a cause; the flushes behind it are counted and no more.
+ * In FAILED, transfers stay as they are: the device may still touch their memory. In IDLE nothing can, and they are
+ * given back as failed. Only the first error is a cause; the flushes behind it are counted and no more.
  */
 #include <assert.h>
 #include <string.h>
@@ -21,23 +21,30 @@ static uint32_t home(const struct worker *worker, uint32_t qp_num)
 	return (uint32_t)random_mix(qp_num) & worker->number_mask;
 }
 
+static struct endpoint *at(const struct worker *worker, uint32_t place)
+{
+	uint32_t number = worker->by_number[place];
+
+	return number ? &worker->endpoints[number - 1] : NULL;
+}
+
 struct endpoint *endpoint_find(const struct worker *worker, uint32_t qp_num)
 {
 	for (uint32_t i = home(worker, qp_num);; i = (i + 1) & worker->number_mask) {
-		struct endpoint *endpoint = worker->by_number[i];
+		struct endpoint *endpoint = at(worker, i);
 
 		if (!endpoint || endpoint->qp_num == qp_num)
 			return endpoint;
 	}
 }
 
-static void number_add(struct worker *worker, struct endpoint *endpoint)
+static void number_add(struct worker *worker, const struct endpoint *endpoint)
 {
 	uint32_t i = home(worker, endpoint->qp_num);
 
 	while (worker->by_number[i])
 		i = (i + 1) & worker->number_mask;
-	worker->by_number[i] = endpoint;
+	worker->by_number[i] = endpoint->index + 1;
 }
 
 /* Fills the gap with those behind it that may stand there, so that no search ends too early. */
@@ -46,17 +53,17 @@ static void number_remove(struct worker *worker, const struct endpoint *endpoint
 	uint32_t mask = worker->number_mask;
 	uint32_t gap = home(worker, endpoint->qp_num);
 
-	while (worker->by_number[gap] != endpoint)
+	while (at(worker, gap) != endpoint)
 		gap = (gap + 1) & mask;
 	for (uint32_t i = (gap + 1) & mask; worker->by_number[i]; i = (i + 1) & mask) {
-		uint32_t distance = (i - home(worker, worker->by_number[i]->qp_num)) & mask;
+		uint32_t distance = (i - home(worker, at(worker, i)->qp_num)) & mask;
 
 		if (distance < ((i - gap) & mask))
 			continue;
 		worker->by_number[gap] = worker->by_number[i];
 		gap = i;
 	}
-	worker->by_number[gap] = NULL;
+	worker->by_number[gap] = 0;
 }
 
 /* ---- open ------------------------------------------------------------------------------------------------------- */
@@ -203,7 +210,8 @@ static void become_idle(struct worker *worker, struct endpoint *endpoint)
 		indirect_check_forget(worker, endpoint);
 }
 
-/* True when all its completions have been polled: those that came before it was idle, that is a queue's worth of them or fewer. */
+/* True when all its completions have been polled: they came before it was idle, so they are a queue's worth or fewer.
+ * */
 static bool is_dry(const struct worker *worker, const struct endpoint *endpoint)
 {
 	return worker->dry || worker->polled - endpoint->idle_at >= worker->cq_depth;

@@ -2,7 +2,8 @@
  * INDIRECT: a request that is larger than a receive buffer lies in the client's memory and is fetched by RDMA READ.
  *
  * Large buffers are few and are held until the reply. Who finds none waits: requests of a connection in their order,
- * connections in turn, and none may hold more than its share, so that one client's long lookups do not shut out the others.
+ * connections in turn, and none may hold more than its share, so that one client's long lookups do not shut out the
+ * others.
  */
 #include "worker/internal.h"
 
@@ -121,8 +122,8 @@ void indirect_fetched(struct worker *worker, struct slot *slot)
 
 	list_remove(&slot->node);
 	indirect_check_forget(worker, endpoint);
-	/* Our copy, so what is checked stays as it is, but nothing in it can be believed. The outer header answers until the inner is
-	 * known to be one. */
+	/* Our copy, so what is checked stays as it is, but nothing in it can be believed. The outer header answers
+	 * until the inner is known to be one. */
 	if (wire_header_decode(bytes, slot->fetch_length, &header, &error)) {
 		worker_count(worker, malformed_total, 1);
 		reply_error(worker, slot, (enum kvr_wire_status)error.status,

@@ -10,10 +10,10 @@
  *      ^                        |                     |
  *      └── encoded, re-posted <─┴──── REPLYING <──────┘       REPLYING: no reply buffer was free
  *
- * The send queue's book. Every work request takes a place in the send queue; only the last of a chain is signalled. `open` sums up
- * what was posted since the last signalled one; that one closes it: the sums become a mark, at the end of a FIFO. Work requests complete in
- * order, so each good completion takes the oldest mark and gives back all that it sums up. Nothing is ever posted that has no
- * place, so the send queue cannot overflow.
+ * The send queue's book. Every work request takes a place in the send queue; only the last of a chain is signalled.
+ * `open` sums up what was posted since the last signalled one; that one closes it: the sums become a mark, at the end
+ * of a FIFO. Work requests complete in order, so each good completion takes the oldest mark and gives back all that
+ * it sums up. Nothing is ever posted that has no place, so the send queue cannot overflow.
  */
 #ifndef KVRAIL_WORKER_INTERNAL_H
 #define KVRAIL_WORKER_INTERNAL_H
@@ -32,16 +32,17 @@
 
 KVR_BEGIN_C
 
-#define WORKER_SGE_MAX 16                       /* pieces of one work request: more make the queue's entries large */
-#define WORKER_WR_BYTES_MAX (UINT32_C(1) << 20) /* of one work request: a reply behind it waits no longer than this takes */
-#define WORKER_TURN_WRS_MAX 32                  /* work requests that a connection posts in one turn, with one doorbell */
+#define WORKER_SGE_MAX 16 /* pieces of one work request: more make the queue's entries large */
+#define WORKER_WR_BYTES_MAX \
+	(UINT32_C(1) << 20)    /* of one work request: a reply behind it waits no longer than this takes */
+#define WORKER_TURN_WRS_MAX 32 /* work requests that a connection posts in one turn, with one doorbell */
 #define WORKER_TURN_BYTES_MAX (UINT32_C(1) << 20)
 #define WORKER_WINDOW_BYTES (UINT32_C(4) << 20) /* in flight per connection: a reply waits no longer than this takes */
 #define WORKER_INLINE_BYTES_WANTED 256
-#define WORKER_POLL_MAX 64                      /* completions, and mailbox messages, in one step */
-#define WORKER_TURNS_MAX 16                     /* connections that post in one step */
-#define WORKER_SIGNAL_EVERY 16                  /* replies sent inline: so many may go unsignalled */
-#define WORKER_REFUSALS_MAX 1024                /* posts refused in a row, with nothing in flight: the queue pair is broken */
+#define WORKER_POLL_MAX 64       /* completions, and mailbox messages, in one step */
+#define WORKER_TURNS_MAX 16      /* connections that post in one step */
+#define WORKER_SIGNAL_EVERY 16   /* replies sent inline: so many may go unsignalled */
+#define WORKER_REFUSALS_MAX 1024 /* posts refused in a row, with nothing in flight: the queue pair is broken */
 #define WORKER_REPLY_BYTES 4352
 KVR_STATIC_ASSERT(WORKER_REPLY_BYTES >= WIRE_CHUNKS_MAX + 64 && WORKER_REPLY_BYTES <= WIRE_INLINE_BYTES,
 	"the longest reply fits a reply buffer, and that the client's receive buffer");
@@ -64,16 +65,16 @@ struct slot {
 	struct list_node node;  /* endpoint: waiting, fetches, transfers, posted; worker: unposted, unanswered */
 	enum slot_stage stage;
 	bool aborted;
-	uint32_t outstanding;   /* work requests posted and not known to have completed */
-	uint32_t unsignalled;   /* of these, behind the last signalled one */
-	uint64_t posted_bytes;  /* of the fetch or transfer */
+	uint32_t outstanding;  /* work requests posted and not known to have completed */
+	uint32_t unsignalled;  /* of these, behind the last signalled one */
+	uint64_t posted_bytes; /* of the fetch or transfer */
 	struct plan plan;
 	/* INDIRECT */
 	uint64_t fetch_address;
 	uint32_t fetch_length;
 	uint32_t fetch_rkey;
 	uint32_t fetch_region;
-	uint32_t large_buffer;  /* POOL_NONE: none */
+	uint32_t large_buffer; /* POOL_NONE: none */
 };
 KVR_STATIC_ASSERT(offsetof(struct slot, request) == 0, "slot_of relies on it");
 
@@ -86,33 +87,33 @@ static inline struct slot *slot_of(struct request *request)
 struct reply_buffer {
 	uint32_t next; /* in a list by index; POOL_NONE ends it */
 	uint32_t length;
-	bool last;     /* the connection fails once it has gone out */
+	bool last; /* the connection fails once it has gone out */
 };
 
 struct mark {
-	struct slot *slot;   /* whose last work request of a turn it is; NULL: a reply's */
-	uint32_t slot_wrs;   /* of that slot */
-	uint32_t wrs;        /* places in the send queue */
+	struct slot *slot; /* whose last work request of a turn it is; NULL: a reply's */
+	uint32_t slot_wrs; /* of that slot */
+	uint32_t wrs;      /* places in the send queue */
 	uint32_t reads;
-	uint32_t buffers;    /* replies: list of reply buffers ... */
+	uint32_t buffers;      /* replies: list of reply buffers ... */
 	uint32_t buffer_count; /* ... and how many they are */
-	uint64_t bytes;      /* one-sided */
-	bool last;           /* the connection fails now */
+	uint64_t bytes;        /* one-sided */
+	bool last;             /* the connection fails now */
 };
 
 enum endpoint_state {
 	ENDPOINT_FREE,
 	ENDPOINT_LIVE,
 	ENDPOINT_FAILED, /* its queue pair is in the error state: waits for qp_idle */
-	ENDPOINT_IDLE,   /* nothing touches memory any more: waits for CLOSE, for its requests, and for the completion queue to be dry */
+	ENDPOINT_IDLE, /* nothing touches memory any more: waits for CLOSE, its requests, and a dry completion queue */
 };
 
 struct endpoint {
 	struct connection *connection;
 	struct ibv_qp *qp;
 	enum endpoint_state state;
-	bool closing;            /* CLOSE came */
-	bool doomed;             /* what it sends is ignored; it fails when its last reply is out */
+	bool closing; /* CLOSE came */
+	bool doomed;  /* what it sends is ignored; it fails when its last reply is out */
 	uint32_t qp_num;
 	uint32_t index;
 	uint32_t out;            /* requests that were received and not answered */
@@ -126,7 +127,7 @@ struct endpoint {
 	struct list_node waiting;   /* WAITING slots */
 	struct list_node large;     /* worker: waits for a large buffer */
 	uint32_t large_held;
-	uint32_t forgetting;        /* region, POOL_NONE: none */
+	uint32_t forgetting;              /* region, POOL_NONE: none */
 	uint32_t reply_first, reply_last; /* list of reply buffers that are to be posted ... */
 	uint32_t replies_waiting;         /* ... and how many they are */
 
@@ -135,25 +136,25 @@ struct endpoint {
 	uint32_t reads_in_flight, reads_max;
 	uint64_t bytes_in_flight;
 	uint32_t buffers_in_flight; /* reply buffers that the device still reads */
-	uint32_t refusals;       /* posts refused in a row */
+	uint32_t refusals;          /* posts refused in a row */
 	struct mark open;
-	struct mark *marks;      /* ring; as many as the send queue has places */
+	struct mark *marks; /* ring; as many as the send queue has places */
 	uint32_t mark_first, mark_count;
-	uint64_t mark_sequence;  /* of the first mark: its wr_id */
+	uint64_t mark_sequence; /* of the first mark: its wr_id */
 };
 
 /* What one turn of one connection is going to post. */
 enum chain_kind { CHAIN_REPLY, CHAIN_FETCH, CHAIN_TRANSFER };
 struct chain_item {
 	enum chain_kind kind;
-	uint32_t buffer;  /* CHAIN_REPLY */
+	uint32_t buffer; /* CHAIN_REPLY */
 	uint32_t bytes;
 	bool read, signalled;
 };
 struct chain {
 	uint32_t count;
 	uint32_t reads;
-	uint32_t buffers;  /* reply buffers that the device will read */
+	uint32_t buffers; /* reply buffers that the device will read */
 	uint64_t bytes;
 	bool blocked;      /* something could not be added for want of room in the send queue */
 	struct slot *slot; /* whose one-sided work requests it has, NULL: none */
@@ -168,7 +169,7 @@ struct worker {
 	struct verbs_device *device;
 	struct mailbox *mailbox; /* on the heap, aligned */
 	struct worker_counters *counters;
-	uint64_t now_ns;         /* of this step */
+	uint64_t now_ns; /* of this step */
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct ibv_mr *mr;
@@ -181,26 +182,26 @@ struct worker {
 	struct list_node unposted;   /* slots */
 	struct list_node unanswered; /* slots in REPLYING */
 	struct endpoint *endpoints;
-	struct mark *marks;          /* of all endpoints */
-	uint32_t *free_endpoints;    /* stack of indices */
+	struct mark *marks;       /* of all endpoints */
+	uint32_t *free_endpoints; /* stack of indices */
 	uint32_t free_endpoint_count;
-	struct endpoint **by_number; /* qp_num -> endpoint: open addressing, linear probing */
+	uint32_t *by_number; /* qp_num -> endpoint's index + 1: open addressing, linear probing; 0: none */
 	uint32_t number_mask;
-	struct list_node active;     /* endpoints */
-	struct list_node draining;   /* endpoints */
+	struct list_node active;   /* endpoints */
+	struct list_node draining; /* endpoints */
 
-	uint8_t *memory;             /* one region: receive buffers, reply buffers, large buffers */
+	uint8_t *memory; /* one region: receive buffers, reply buffers, large buffers */
 	uint8_t *replies, *larges;
 	struct reply_buffer *reply_buffers;
-	uint32_t reply_free;         /* list of reply buffers */
-	uint32_t *free_larges;       /* stack of indices */
+	uint32_t reply_free;   /* list of reply buffers */
+	uint32_t *free_larges; /* stack of indices */
 	uint32_t free_large_count;
-	uint32_t large_share;        /* large buffers that one connection may hold */
+	uint32_t large_share;           /* large buffers that one connection may hold */
 	struct list_node large_waiters; /* endpoints */
 
-	uint64_t bytes_in_flight;    /* one-sided, of all endpoints */
-	uint64_t polled;             /* completions, ever */
-	bool dry;                    /* this step's poll emptied the completion queue */
+	uint64_t bytes_in_flight; /* one-sided, of all endpoints */
+	uint64_t polled;          /* completions, ever */
+	bool dry;                 /* this step's poll emptied the completion queue */
 	struct log_rate loss_rate, malformed_rate, refusal_rate;
 	struct chain chain;
 	struct ibv_wc wcs[WORKER_POLL_MAX];

@@ -1,28 +1,28 @@
 /*
- * mailbox.h - everything that a poll core (worker) and the management core say to each other. The management core includes
- * nothing else of src/worker.
+ * mailbox.h - everything that a poll core (worker) and the management core say to each other. The management core
+ * includes nothing else of src/worker.
  *
- * Two rings a worker (base/ring.h), one each way. A message hands over an object: from the push on it belongs to the other side,
- * until that side's message gives it back. Both rings are made so large that a push never finds them full: at most two
- * messages per request and three per connection are under way in each direction.
+ * Two rings a worker (base/ring.h), one each way. A message hands over an object: from the push on it belongs to the
+ * other side, until that side's message gives it back. Both rings are made so large that a push never finds them
+ * full: at most two messages per request and three per connection are under way in each direction.
  *
  *   worker                                        management
  *     |  REQUEST (request) ------------------------>  |   decoded; lookups may stay parked there
  *     |  <----------------------- TRANSFER (request)  |   parts are pinned or reserved; worker plans, posts, completes
  *     |  TRANSFER_DONE (request) ------------------>  |   unpin, publish, fill in the reply
  *     |  <-------------------------- REPLY (request)  |   worker encodes it, posts it, re-posts the receive buffer
- *     |  <-------------------------- ABORT (request)  |   between TRANSFER and TRANSFER_DONE: post no more; does not hand over
+ *     |  <-------------------------- ABORT (request)  |   a TRANSFER: post no more; does not hand over
  *     |  <-------------------------- OPEN (connection)|
  *     |  LOST (connection) ------------------------>  |   its queue pair failed; requests still come back
  *     |  <------------------------ CLOSE (connection) |   fail the queue pair, finish everything
  *     |  CLOSED (connection) ---------------------->  |   no request of it is out, nothing can touch memory any more
  *     |  <------------- FORGET (connection, region)   |   after regions[region].present was cleared
- *     |  FORGOTTEN (connection, region) ----------->  |   no INDIRECT reads from it any more: forget_memory may be called
- *     |  PARTS (large) ---------------------------->  |   for a REPLY whose request has `large` set: the reply is encoded, its
- *     |                                               |   outcomes are not looked at again
+ *     |  FORGOTTEN (connection, region) ----------->  |   no INDIRECT reads from it: forget_memory may be called
+ *     |  PARTS (large) ---------------------------->  |   for a REPLY whose request has `large` set: the reply is
+ *     |                                               |   encoded, its outcomes are not looked at again
  *
- * LOST comes at most once, and never after the worker has seen CLOSE. ABORT may cross a TRANSFER_DONE: then it changes nothing.
- * When FORGET and CLOSE cross, CLOSED answers both. One FORGET at a time per connection.
+ * LOST comes at most once, and never after the worker has seen CLOSE. ABORT may cross a TRANSFER_DONE: then it
+ * changes nothing. When FORGET and CLOSE cross, CLOSED answers both. One FORGET at a time per connection.
  */
 #ifndef KVRAIL_WORKER_MAILBOX_H
 #define KVRAIL_WORKER_MAILBOX_H
@@ -66,25 +66,25 @@ struct connection {
 	/* read only once OPEN was sent */
 	struct ibv_qp *qp;
 	uint32_t number;
-	uint32_t credits;        /* requests it may have in flight */
-	uint32_t reads_max;      /* RDMA READs in flight: the lesser of both sides' limits; 0: the device's own limit */
-	uint32_t tenant;         /* number of the tenant that its credential binds it to */
+	uint32_t credits;   /* requests it may have in flight */
+	uint32_t reads_max; /* RDMA READs in flight: the lesser of both sides' limits; 0: the device's own limit */
+	uint32_t tenant;    /* number of the tenant that its credential binds it to */
 	uint32_t worker_index;
-	bool may_clear;          /* CLEAR is allowed */
-	char name[64];           /* for logs and status */
-	void *control;           /* the control thread's object */
+	bool may_clear; /* CLEAR is allowed */
+	char name[64];  /* for logs and status */
+	void *control;  /* the control thread's object */
 
-	/* The memory it made known by MEMORY, for INDIRECT: region id = index. Written by the control thread: an entry is filled before its
-	 * `present` is stored with release; readers load `present` with acquire, then check the range against the entry. To take
-	 * one away: store false, then FORGET. */
+	/* The memory it made known by MEMORY, for INDIRECT: region id = index. Written by the control thread: an
+	 * entry is filled before its `present` is stored with release; readers load `present` with acquire, then
+	 * check the range against the entry. To take one away: store false, then FORGET. */
 	struct layout_region *regions;
-	uint32_t region_count;   /* size of the array; never changes; 0: no INDIRECT */
+	uint32_t region_count; /* size of the array; never changes; 0: no INDIRECT */
 
 	/* written by the worker alone, read by others with kvr_load_relaxed */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t last_seen_ns; /* a message came */
 	uint64_t requests;
 	uint64_t bytes_in, bytes_out; /* stored, retrieved */
-	void *worker;            /* the worker's object */
+	void *worker;                 /* the worker's object */
 
 	/* the management core's alone */
 	KVR_ALIGNED(KVR_CACHE_LINE) struct list_node requests_in_management; /* struct request.node */
@@ -92,7 +92,7 @@ struct connection {
 	struct list_node sessions; /* those whose lookup it made */
 	bool closing, closed;
 	struct wheel_timer timer;
-	void *management;            /* its book of this connection */
+	void *management; /* its book of this connection */
 };
 
 /* One object that a transfer moves. */
@@ -103,9 +103,9 @@ struct transfer_part {
 	uint64_t object; /* the management core's: l1_ref */
 };
 
-/* Outcomes of CHUNK_PENDING chunks are set by the worker: DELIVERED, STORED (arrived), FAILED or CANCELED. All of one transfer's get
- * the same: planes go in layer order over all chunks, so no chunk is whole before the last plane. The block lists must have passed
- * layout_check_blocks. */
+/* Outcomes of CHUNK_PENDING chunks are set by the worker: DELIVERED, STORED (arrived), FAILED or CANCELED. All of one
+ * transfer's get the same: planes go in layer order over all chunks, so no chunk is whole before the last plane. The
+ * block lists must have passed layout_check_blocks. */
 struct transfer {
 	const struct layout *layout; /* lives until the registration's last transfer has been given back */
 	struct transfer_part *parts; /* chunk_count * group_count, chunk by chunk */
@@ -126,8 +126,8 @@ struct request_reply {
 struct request {
 	struct list_node node; /* whoever owns the request now */
 	struct connection *connection;
-	struct wire_header header;   /* of the (inner) message */
-	const uint8_t *bytes;        /* the (inner) message, a copy: the decoded structs point into it; valid until REPLY */
+	struct wire_header header; /* of the (inner) message */
+	const uint8_t *bytes; /* the (inner) message, a copy: the decoded structs point into it; valid until REPLY */
 	uint32_t length;
 	uint64_t arrived_ns;
 	union {
@@ -138,7 +138,7 @@ struct request {
 		struct cancel_request cancel;
 		struct end_session_request end_session;
 		struct clear_request clear;
-	} message;                   /* by header.type */
+	} message; /* by header.type */
 	struct request_reply reply;
 	struct transfer transfer;
 	struct transfer_part inline_parts[REQUEST_INLINE_PARTS];
@@ -147,17 +147,17 @@ struct request {
 	/* the management core's */
 	struct session *session;
 	struct registration *registration;
-	struct request *canceled_by;   /* the CANCEL that waits for this one's end */
+	struct request *canceled_by; /* the CANCEL that waits for this one's end */
 	struct wheel_timer timer;
-	struct list_node waiting;      /* on its session's list of waiters, or none */
-	uint32_t progress;             /* chunks done by a long request's earlier steps */
+	struct list_node waiting; /* on its session's list of waiters, or none */
+	uint32_t progress;        /* chunks done by a long request's earlier steps */
 	uint32_t stage;
-	void *large;                   /* parts from the pool, NULL: the inline ones; PARTS gives it back */
-	struct list_node in_flight;    /* its connection's requests by id, wherever they are, until REPLY */
-	uint64_t until_ns;             /* when a retry gives up */
+	void *large;                /* parts from the pool, NULL: the inline ones; PARTS gives it back */
+	struct list_node in_flight; /* its connection's requests by id, wherever they are, until REPLY */
+	uint64_t until_ns;          /* when a retry gives up */
 
 	/* the worker's: the request is the first part of a larger struct of its own */
-	uint32_t index;                /* of its receive buffer */
+	uint32_t index; /* of its receive buffer */
 };
 
 struct mailbox {
@@ -185,29 +185,30 @@ static inline void mailbox_fini(struct mailbox *mailbox)
 	ring_fini(&mailbox->to_worker);
 }
 
-/* A worker's counters: written by it alone with kvr_counter_add, read by anybody with kvr_load_relaxed. All exist from the start, at 0. */
-#define WORKER_COUNTERS(X)                                                                             \
-	X(requests_total, "requests received")                                                         \
-	X(pings_total, "PING requests answered")                                                       \
-	X(replies_total, "replies sent")                                                               \
-	X(error_replies_total, "replies with an error status")                                         \
-	X(malformed_total, "messages that do not follow the wire format")                              \
-	X(indirect_total, "requests fetched from the client's memory")                                 \
-	X(indirect_waits_total, "such requests that had to wait for a buffer")                         \
-	X(transfers_total, "RETRIEVE and STORE transfers finished")                                    \
-	X(transfer_failures_total, "transfers that failed or were cut short")                          \
-	X(work_requests_total, "one-sided work requests posted")                                       \
-	X(doorbells_total, "posts of one-sided work requests")                                         \
-	X(send_queue_waits_total, "turns in which a transfer waited for room in the send queue")       \
-	X(retrieve_bytes_total, "bytes written to engines")                                            \
-	X(store_bytes_total, "bytes read from engines")                                                \
-	X(completions_total, "completions polled")                                                     \
-	X(completion_errors_total, "completions with an error that was a cause, not a flush")          \
-	X(unknown_queue_pair_total, "completions of a queue pair that is gone")                        \
-	X(connections_opened_total, "connections begun")                                               \
-	X(connections_lost_total, "connections that ended by an error of the queue pair")              \
-	X(busy_turns_total, "turns of the loop that found work")                                       \
-	X(idle_turns_total, "turns of the loop that found none")                                       \
+/* A worker's counters: written by it alone with kvr_counter_add, read by anybody with kvr_load_relaxed. All exist
+ * from the start, at 0. */
+#define WORKER_COUNTERS(X)                                                                       \
+	X(requests_total, "requests received")                                                   \
+	X(pings_total, "PING requests answered")                                                 \
+	X(replies_total, "replies sent")                                                         \
+	X(error_replies_total, "replies with an error status")                                   \
+	X(malformed_total, "messages that do not follow the wire format")                        \
+	X(indirect_total, "requests fetched from the client's memory")                           \
+	X(indirect_waits_total, "such requests that had to wait for a buffer")                   \
+	X(transfers_total, "RETRIEVE and STORE transfers finished")                              \
+	X(transfer_failures_total, "transfers that failed or were cut short")                    \
+	X(work_requests_total, "one-sided work requests posted")                                 \
+	X(doorbells_total, "posts of one-sided work requests")                                   \
+	X(send_queue_waits_total, "turns in which a transfer waited for room in the send queue") \
+	X(retrieve_bytes_total, "bytes written to engines")                                      \
+	X(store_bytes_total, "bytes read from engines")                                          \
+	X(completions_total, "completions polled")                                               \
+	X(completion_errors_total, "completions with an error that was a cause, not a flush")    \
+	X(unknown_queue_pair_total, "completions of a queue pair that is gone")                  \
+	X(connections_opened_total, "connections begun")                                         \
+	X(connections_lost_total, "connections that ended by an error of the queue pair")        \
+	X(busy_turns_total, "turns of the loop that found work")                                 \
+	X(idle_turns_total, "turns of the loop that found none")                                 \
 	X(sleeps_total, "times the loop slept for want of work")
 
 struct KVR_ALIGNED(KVR_CACHE_LINE) worker_counters {

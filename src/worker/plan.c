@@ -39,7 +39,8 @@ static inline const struct transfer_part *part_at(const struct plan *plan, uint3
 	return &transfer->parts[(uint64_t)chunk * transfer->layout->group_count + plan->group];
 }
 
-/* Passes over null and absent blocks. Returns how many blocks at the position lie in one run and one chunk, 0 at the end. */
+/* Passes over null and absent blocks. Returns how many blocks at the position lie in one run and one chunk, 0 at the
+ * end. */
 static inline uint32_t find_blocks(const struct plan *plan, struct plan_position *at, struct block_run *run)
 {
 	while (at->run < plan->runs_end && at->chunk < plan->chunks_end) {
@@ -60,8 +61,8 @@ static void enter_plane(struct plan *plan)
 	plan->at = plan->start;
 }
 
-/* What lies in front of the first block that moves, and behind the last chunk that is there, is passed over once and not in every
- * plane: a hit is a prefix, and so is what was stored before. */
+/* What lies in front of the first block that moves, and behind the last chunk that is there, is passed over once and
+ * not in every plane: a hit is a prefix, and so is what was stored before. */
 static void enter_group(struct plan *plan, uint32_t first_run)
 {
 	const struct layout *layout = plan->transfer->layout;

@@ -215,8 +215,8 @@ static void receive_message(struct worker *worker, struct endpoint *endpoint, st
 {
 	struct connection *connection = endpoint->connection;
 	struct request *request = &slot->request;
-	/* A client that keeps to its credits sends again when it has a reply, which therefore no longer waits. Counting those
-	 * keeps a client that takes no replies from filling the server with them. */
+	/* A client that keeps to its credits sends again when it has a reply, which therefore no longer waits.
+	 * Counting those keeps a client that takes no replies from filling the server with them. */
 	bool too_many = endpoint->out + endpoint->replies_waiting >= connection->credits;
 
 	request->connection = connection;

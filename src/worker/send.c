@@ -1,8 +1,8 @@
 /*
  * The send queues: what a connection posts in its turn, and what completions give back (internal.h tells of the book).
  *
- * A turn builds a chain without changing anything, posts it with one doorbell, and then books what was really posted. So a post that
- * is refused, wholly or in part, needs nothing undone but the plan of one transfer.
+ * A turn builds a chain without changing anything, posts it with one doorbell, and then books what was really posted.
+ * So a post that is refused, wholly or in part, needs nothing undone but the plan of one transfer.
  */
 #include <assert.h>
 #include <errno.h>
@@ -200,7 +200,7 @@ static void book(struct worker *worker, struct endpoint *endpoint, uint32_t post
 		const struct chain_item *item = &chain->items[i];
 
 		endpoint->open.wrs++;
-		if (item->kind == CHAIN_REPLY) {
+		if (item->kind == CHAIN_REPLY || !slot) {
 			book_reply(worker, endpoint, item, chain->wrs[i].send_flags & IBV_SEND_INLINE);
 		} else {
 			endpoint->open.bytes += item->bytes;

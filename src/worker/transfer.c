@@ -72,7 +72,8 @@ void transfer_abort(struct worker *worker, struct slot *slot)
 	if (slot->stage != SLOT_MOVING || slot->aborted)
 		return;
 	slot->aborted = true;
-	/* What was posted must complete. Behind unsignalled work requests one more has to go out, or nothing would tell. */
+	/* What was posted must complete. Behind unsignalled work requests one more has to go out, or nothing would
+	 * tell. */
 	if (slot->unsignalled > 0 || plan_done(&slot->plan))
 		return;
 	list_remove(&slot->node);

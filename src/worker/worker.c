@@ -143,7 +143,8 @@ static void fill_tables(struct worker *worker)
 		worker->free_larges[worker->free_large_count++] = i - 1;
 }
 
-/* One region for all that the device reads and writes of ours. Local access only: no client holds a key to it (pitfalls F07). */
+/* One region for all that the device reads and writes of ours. Local access only: no client holds a key to it
+ * (pitfalls F07). */
 static int create_memory(struct worker *worker)
 {
 	uint64_t receives = (uint64_t)worker->slot_count * WIRE_INLINE_BYTES;
@@ -396,7 +397,8 @@ bool worker_step(struct worker *worker, uint64_t now_ns)
 
 bool worker_arm(struct worker *worker)
 {
-	/* Who is draining waits for the device, of which no event tells; data may be moving because the queue is polled. */
+	/* Who is draining waits for the device, of which no event tells; data may be moving because the queue is
+	 * polled. */
 	if (!list_empty(&worker->active) || !list_empty(&worker->draining) || !list_empty(&worker->unposted) ||
 		!list_empty(&worker->unanswered) || worker->bytes_in_flight > 0 ||
 		!ring_empty(&worker->mailbox->to_worker))

@@ -2,7 +2,7 @@
  * worker.h - what a poll core does: receive, decode, hand to the management core, plan, post, complete, reply.
  *
  * One thread owns a worker; worker_step is one turn of its loop, bounded, without system call or allocation:
- *   completions (bounded) -> mailbox (bounded) -> transfers (fair between connections, one doorbell a connection) -> replies
+ *   completions (bounded) -> mailbox (bounded) -> turns (fair between connections, one doorbell each)
  */
 #ifndef KVRAIL_WORKER_WORKER_H
 #define KVRAIL_WORKER_WORKER_H
@@ -17,22 +17,24 @@
 KVR_BEGIN_C
 
 struct worker_options {
-	struct verbs_device *device;   /* stays the caller's */
-	uint32_t index;                /* of this worker */
+	struct verbs_device *device; /* stays the caller's */
+	uint32_t index;              /* of this worker */
 	uint32_t connections_max;
-	uint32_t credits;              /* requests in flight, per connection */
-	uint32_t large_buffers;        /* for requests that do not fit a receive buffer */
-	uint32_t message_bytes_max;    /* size of one: <= WIRE_MESSAGE_BYTES_MAX */
-	uint32_t send_depth;           /* work requests a queue pair can hold: 64 .. */
+	uint32_t credits;           /* requests in flight, per connection */
+	uint32_t large_buffers;     /* for requests that do not fit a receive buffer */
+	uint32_t message_bytes_max; /* size of one: <= WIRE_MESSAGE_BYTES_MAX */
+	uint32_t send_depth;        /* work requests a queue pair can hold: 64 .. */
 	uint64_t boot_id;
-	struct server_info info;       /* what GET_INFO says; texts must outlive the worker; tenant is filled in per connection */
+	struct server_info
+		info; /* what GET_INFO says; texts must outlive the worker; tenant is filled in per connection */
 	const char *(*tenant_name)(void *context, uint32_t tenant); /* for GET_INFO; any thread */
 	void *context;
 };
 
 struct worker;
 
-/* Registers its buffers with the device, makes the completion and shared receive queue. 0, -EINVAL, -ENOMEM, or the driver's error. */
+/* Registers its buffers with the device, makes the completion and shared receive queue. 0, -EINVAL, -ENOMEM, or the
+ * driver's error. */
 KVR_MUST_CHECK int worker_create(const struct worker_options *options, struct worker **worker);
 /* After all connections are CLOSED. */
 void worker_destroy(struct worker **worker);
@@ -46,9 +48,11 @@ struct verbs_device *worker_device(const struct worker *worker);
 
 /* One turn. Returns true when it did something. */
 bool worker_step(struct worker *worker, uint64_t now_ns);
-/* For a loop that wants to sleep: arms the completion queue and looks once more; true: nothing to do, an event will come. */
+/* For a loop that wants to sleep: arms the completion queue and looks once more; true: nothing to do, an event will
+ * come. */
 bool worker_arm(struct worker *worker);
-/* After a loop that had armed it has slept: counts that, and takes the device's event. A system call: not part of a step. */
+/* After a loop that had armed it has slept: counts that, and takes the device's event. A system call: not part of a
+ * step. */
 void worker_slept(struct worker *worker);
 
 KVR_END_C

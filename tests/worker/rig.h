@@ -1,6 +1,6 @@
 /*
- * rig.h - one worker on the simulated fabric, hand-made clients that speak the wire format byte by byte, and a management core that
- * does what the test says. One thread, virtual time.
+ * rig.h - one worker on the simulated fabric, hand-made clients that speak the wire format byte by byte, and a
+ * management core that does what the test says. One thread, virtual time.
  */
 #ifndef KVRAIL_TESTS_WORKER_RIG_H
 #define KVRAIL_TESTS_WORKER_RIG_H
@@ -104,7 +104,8 @@ struct rig {
 
 void rig_options_default(struct rig_options *options);
 struct rig *rig_start(const struct rig_options *options);
-/* Closes everything, and asserts that nothing is left out: receive buffers, reply buffers, large buffers, send queue places. */
+/* Closes everything, and asserts that nothing is left out: receive buffers, reply buffers, large buffers, send queue
+ * places. */
 void rig_stop(struct rig *rig);
 
 /* A client and its queue pair, OPEN sent. */

@@ -105,7 +105,8 @@ static void take_moved(struct rig *rig, struct request *request)
 	const struct rig_client *client = request->connection->control;
 
 	assert_false(client->closed);
-	/* What failed on a failed connection comes back when nothing of it touches memory any more, never before (pitfalls C05). */
+	/* What failed on a failed connection comes back when nothing of it touches memory any more, never before
+	 * (pitfalls C05). */
 	if (request->transfer.moved_bytes == 0 && request->connection->worker &&
 		((struct endpoint *)request->connection->worker)->state != ENDPOINT_LIVE &&
 		slot_of(request)->posted_bytes)

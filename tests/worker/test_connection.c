@@ -76,8 +76,9 @@ static void bring_to_an_end(struct rig_client *client, enum ending ending)
 }
 
 /*
- * pitfalls C05, C08: in mid-transfer the link is cut, the connection closed, the client killed, or its memory withdrawn. The transfer
- * comes back failed, once; what it moved into L1 may be used again at that moment, and the client's memory after CLOSED.
+ * pitfalls C05, C08: in mid-transfer the link is cut, the connection closed, the client killed, or its memory
+ * withdrawn. The transfer comes back failed, once; what it moved into L1 may be used again at that moment, and the
+ * client's memory after CLOSED.
  */
 static void a_connection_that_ends_in_mid_transfer_touches_nothing_afterwards(void **state)
 {
@@ -219,7 +220,8 @@ static void a_transfer_for_a_failed_connection_comes_back_at_once(void **state)
 	rig_stop(rig);
 }
 
-/* Completions that no real device makes: of a queue pair that is gone, of a receive that is not ours, twice, out of order. */
+/* Completions that no real device makes: of a queue pair that is gone, of a receive that is not ours, twice, out of
+ * order. */
 static struct ibv_wc injected[4];
 static int injected_count;
 static int (*real_poll_cq)(struct ibv_cq *cq, int capacity, struct ibv_wc *wcs);
@@ -371,8 +373,8 @@ static void connections_come_and_go_and_leave_nothing(void **state)
 	rig_stop(rig);
 }
 
-/* pitfalls C09: what the completion queue still holds of a connection has been polled before it is stopped. The receive buffers in it
- * would be lost else (rig_stop counts them). */
+/* pitfalls C09: what the completion queue still holds of a connection has been polled before it is stopped. The
+ * receive buffers in it would be lost else (rig_stop counts them). */
 static void a_full_completion_queue_is_polled_dry_before_the_end(void **state)
 {
 	struct rig_options options;
@@ -423,7 +425,8 @@ static void send_something(struct rig *rig, struct rig_client *client, uint64_t 
 	}
 }
 
-/* Links that break, keys that are refused, posts that are refused, replies late: whatever happens, everything comes back. */
+/* Links that break, keys that are refused, posts that are refused, replies late: whatever happens, everything comes
+ * back. */
 static void a_world_of_faults_leaves_nothing_behind(void **state)
 {
 	uint32_t deaths = 0;

@@ -66,7 +66,8 @@ static void set_layout(struct fixture *f, uint32_t planes, uint32_t blocks_per_c
 	f->request.group_count = 1;
 }
 
-/* Objects that do not touch, unless a test moves them. No memory stands behind the addresses: plans only compute with them. */
+/* Objects that do not touch, unless a test moves them. No memory stands behind the addresses: plans only compute with
+ * them. */
 static void set_chunks(struct fixture *f, uint32_t chunks)
 {
 	f->request.chunk_count = chunks;
@@ -362,7 +363,8 @@ static void blocks_above_the_limit_of_a_work_request_are_split(void **state)
 	assert_plan(f, 4000, 4000);
 }
 
-/* pitfalls N03: 128k tokens by 61 layers. The list on the wire is one run, and the work requests are as few as the pieces allow. */
+/* pitfalls N03: 128k tokens by 61 layers. The list on the wire is one run, and the work requests are as few as the
+ * pieces allow. */
 static void a_long_contiguous_context_needs_few_work_requests(void **state)
 {
 	struct fixture *f = *state;

@@ -174,7 +174,8 @@ static void shuffle(struct random *random, uint32_t *blocks)
 	}
 }
 
-/* pitfalls I16: ten times the depth of the send queue in scattered blocks. The simulator answers a full queue with ENOMEM. */
+/* pitfalls I16: ten times the depth of the send queue in scattered blocks. The simulator answers a full queue with
+ * ENOMEM. */
 static void the_send_queue_never_overflows(void **state)
 {
 	struct rig_options options;

@@ -294,7 +294,8 @@ static void bytes_of_another_protocol_end_the_connection(void **state)
 	assert_int_equal(RIG_COUNT(rig, connections_lost_total), 3);
 }
 
-/* pitfalls I11: the receive that ended in error is not given to the dead queue pair; no buffer is lost (rig_stop counts them). */
+/* pitfalls I11: the receive that ended in error is not given to the dead queue pair; no buffer is lost (rig_stop
+ * counts them). */
 static void a_message_larger_than_a_receive_buffer_ends_its_connection_alone(void **state)
 {
 	struct rig *rig = *state;
