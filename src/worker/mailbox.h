@@ -22,7 +22,8 @@
  *     |                                               |   encoded, its outcomes are not looked at again
  *
  * LOST comes at most once, and never after the worker has seen CLOSE. ABORT may cross a TRANSFER_DONE: then it
- * changes nothing. When FORGET and CLOSE cross, CLOSED answers both. One FORGET at a time per connection.
+ * changes nothing. When FORGET and CLOSE cross, CLOSED answers both. One FORGET at a time per connection. After CLOSE
+ * the management core names the connection no more, only requests of it that are still out.
  */
 #ifndef KVRAIL_WORKER_MAILBOX_H
 #define KVRAIL_WORKER_MAILBOX_H
