@@ -19,7 +19,7 @@ int ceiling_init(struct ceiling *ceiling, const struct fakegpu *gpu, uint64_t wo
 	random_init(&ceiling->random, seed);
 	ceiling->object_bytes = gpu->shape.object_bytes;
 	ceiling->page_bytes = gpu->shape.block_bytes;
-	ceiling->object_count = kvr_max_u64(working_set / ceiling->object_bytes, 1);
+	ceiling->object_count = (working_set + ceiling->object_bytes - 1) / ceiling->object_bytes;
 	ceiling->working_set = ceiling->object_count * ceiling->object_bytes;
 	ceiling->slice_chunks = (uint32_t)kvr_min_u64(
 		kvr_max_u64(SLICE_BYTES / ceiling->object_bytes, 1), kvr_max_u64(chunks_fit, 1));

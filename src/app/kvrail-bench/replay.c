@@ -48,7 +48,7 @@ static int plan_memory(struct replay *replay, char *why, size_t why_size)
 	const struct shape *shape = &replay->shape;
 	uint32_t shares = settings->clients * shape->ranks;
 	uint64_t bytes = settings->pool_bytes ? settings->pool_bytes : machine_working_set(&replay->machine, shares);
-	uint64_t chunks = kvr_max_u64(bytes / shape->object_bytes, settings->depth);
+	uint64_t chunks = kvr_max_u64((bytes + shape->object_bytes - 1) / shape->object_bytes, settings->depth);
 
 	if (shape->object_bytes > bytes && settings->pool_bytes)
 		return refuse(why, why_size, -EINVAL, "--pool is less than one chunk");
