@@ -167,6 +167,7 @@ uint64_t client_next_ns(const struct kvr_client *client)
 
 bool client_arm(struct kvr_client *client)
 {
+	client->look_ns = 0; /* what wakes who sleeps now may be the control stream */
 	if (!client->started)
 		return true;
 	if (ibv_req_notify_cq(client->cq, 0))

@@ -24,6 +24,7 @@ KVR_BEGIN_C
 #define CLIENT_LARGE_BUFFERS 4u /* requests above WIRE_INLINE_BYTES that can exist at once */
 #define CLIENT_REGIONS_MAX 256u
 #define CLIENT_REGISTRATIONS_MAX 64u
+#define CLIENT_LOOK_NS KVR_MS /* how often a control stream is read that has nothing to say but its end */
 #define CLIENT_BACKOFF_MIN_NS (100 * KVR_MS)
 #define CLIENT_BACKOFF_MAX_NS (5 * KVR_SECOND)
 
@@ -130,6 +131,7 @@ struct kvr_client {
 	struct stream *lingering;
 	struct text inbox, outbox;
 	size_t sent;
+	uint64_t look_ns; /* a stream on which nothing is under way is read again then */
 	int fds[STREAM_FDS_MAX];
 	unsigned fd_count;
 	int out_fd; /* goes with the byte at out_fd_at; the driver's */
