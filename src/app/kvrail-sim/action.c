@@ -147,7 +147,7 @@ void action_lose_all(struct process *process)
 /* ---- the kinds ------------------------------------------------------------------------------------------------ */
 
 /* A worker of this model that is certainly registered: without any, a LOOKUP matches nothing. */
-static bool worker_stands(struct world *world, const struct process *scheduler)
+static const struct process *find_witness(struct world *world, const struct process *scheduler)
 {
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];
@@ -155,9 +155,9 @@ static bool worker_stands(struct world *world, const struct process *scheduler)
 		if (!process->scheduler && process->state == PROCESS_STANDING && process_clean(process) &&
 			process->shape == scheduler->shape &&
 			process_engine(process)->tenant == process_engine(scheduler)->tenant)
-			return true;
+			return process;
 	}
-	return false;
+	return NULL;
 }
 
 /* How many chunks of the session are there for certain now, for all ranks. */
@@ -189,7 +189,8 @@ bool action_lookup(struct process *scheduler, struct world_session *session, uin
 	action->flags = flags;
 	action->count = session->length;
 	memcpy(action->nodes, world->documents[session->document].nodes, session->length * sizeof(uint32_t));
-	if (worker_stands(world, scheduler))
+	action->witness = find_witness(world, scheduler);
+	if (action->witness)
 		action->expected = certain_prefix(world, scheduler, session);
 	action->all_ranks = session->releasers == 0; /* nothing under way that would take its locks */
 	if (client_submit_lookup(own, flags, &action->ticket)) {
@@ -288,7 +289,7 @@ bool action_free(struct process *process, struct world_session *session, uint32_
 bool action_clear(struct process *process, bool everything)
 {
 	struct world *world = process->world;
-	struct action *action = client_ready(process->client) ? action_begin(process, ACTION_CLEAR, NULL) : NULL;
+	struct action *action = process_ready(process) ? action_begin(process, ACTION_CLEAR, NULL) : NULL;
 
 	if (!action)
 		return false;
@@ -303,7 +304,7 @@ bool action_clear(struct process *process, bool everything)
 
 bool action_ping(struct process *process)
 {
-	struct action *action = client_ready(process->client) ? action_begin(process, ACTION_PING, NULL) : NULL;
+	struct action *action = process_ready(process) ? action_begin(process, ACTION_PING, NULL) : NULL;
 
 	if (!action)
 		return false;

@@ -7,6 +7,14 @@
 
 /* ---- errors --------------------------------------------------------------------------------------------------- */
 
+/* Was what FREE is to release held for certain, from its submission until now? */
+static bool free_certain(const struct action *action)
+{
+	return action->expected != UINT32_MAX && !action->crossed && action->session->released == action->submitted &&
+		held_valid(action->process->world, action->session) &&
+		action->process->disturbed < action->session->held.since;
+}
+
 /* Errors that the action may end with, as things stand. */
 static bool error_allowed(const struct action *action, const struct kvr_result *result)
 {
@@ -17,7 +25,7 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 
 	switch (result->status) {
 	case STATUS_CONNECTION_LOST:
-		return !process_clean(process);
+		return process_excused(process);
 	case STATUS_CANCELED:
 		return action->canceled || ended || process->disturbed > action->submitted ||
 			world->processes[process_engine(process)->first_process].disturbed > action->submitted;
@@ -26,7 +34,7 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 	case STATUS_UNKNOWN_SESSION:
 		return action->kind == ACTION_QUERY || action->kind == ACTION_FREE;
 	case STATUS_NO_LOCK:
-		return action->kind == ACTION_FREE && action->expected == UINT32_MAX;
+		return action->kind == ACTION_FREE && !free_certain(action);
 	case STATUS_NO_MEMORY:
 		return action->kind == ACTION_STORE && !world->roomy;
 	case STATUS_INVALID_BLOCK:
@@ -72,7 +80,7 @@ static bool store_outcome(struct action *action, uint32_t chunk)
 		return action->canceled || action->process->disturbed > action->submitted;
 	case KVR_FAILED_CHUNK:
 		model_never(&world->model, generation);
-		return !process_clean(action->process);
+		return process_excused(action->process);
 	default:
 		return false;
 	}
@@ -225,7 +233,7 @@ static void retrieve_outcome(struct action *action, uint32_t chunk)
 			return;
 		break;
 	case KVR_FAILED_CHUNK:
-		if (!process_clean(action->process))
+		if (process_excused(action->process))
 			return;
 		break;
 	default:
@@ -254,7 +262,9 @@ static void lookup_answer(struct action *action, const struct kvr_result *result
 	struct world_session *session = action->session;
 	uint32_t ranks = world->shapes[process->shape].world_size;
 
-	for (uint32_t c = 0; c < result->chunks && c < action->count; c++) {
+	/* The answer of a server that has been restarted since says what was there before. */
+	for (uint32_t c = 0; c < result->chunks && c < action->count && world->model.restarted < action->submitted;
+		c++) {
 		for (uint32_t rank = 0; rank < ranks; rank++) {
 			if (!model_possible(&world->model,
 				    model_object_index(&world->model, action->namespace_index, action->nodes[c], rank)))
@@ -267,11 +277,11 @@ static void lookup_answer(struct action *action, const struct kvr_result *result
 		world_violated(world, "process %u: LOOKUP of %u chunks matched %u", process->number, action->count,
 			result->chunks);
 	if (action->expected != UINT32_MAX && action->epoch == world->model.epoch &&
-		result->chunks < action->expected && process_clean(process) && process->disturbed < action->submitted &&
-		!action->crossed)
+		result->chunks < action->expected && process->disturbed < action->submitted &&
+		action->witness->disturbed < action->submitted && !action->crossed)
 		world_violated(world, "process %u: LOOKUP matched %u chunks, where %u are there for certain",
 			process->number, result->chunks, action->expected);
-	if (action->crossed || session->lookups > 1)
+	if (action->crossed || session->lookups > 1 || process->shape != process_engine(process)->shape)
 		return;
 	session->matched_known = true;
 	session->matched = result->chunks;
@@ -294,14 +304,12 @@ static void answer_other(struct action *action, const struct kvr_result *result)
 		world->model.epoch++;
 		return;
 	}
-	if (action->kind == ACTION_QUERY && action->expected != UINT32_MAX && !action->crossed &&
-		result->chunks != action->expected && action->process->disturbed < action->submitted &&
-		held_valid(world, action->session))
+	if (action->kind == ACTION_QUERY && action->process->shape == process_engine(action->process)->shape &&
+		action->expected != UINT32_MAX && !action->crossed && result->chunks != action->expected &&
+		action->process->disturbed < action->submitted && held_any(world, action->session))
 		world_violated(world, "process %u: QUERY says %u, the LOOKUP said %u", action->process->number,
 			result->chunks, action->expected);
-	if (action->kind == ACTION_FREE && action->expected != UINT32_MAX && !action->crossed &&
-		result->chunks < action->expected && held_valid(world, action->session) &&
-		action->process->disturbed < action->session->held.since)
+	if (action->kind == ACTION_FREE && free_certain(action) && result->chunks < action->expected)
 		world_violated(world, "process %u: FREE released %u locks, where %u were held for certain",
 			action->process->number, result->chunks, action->expected);
 }

@@ -45,6 +45,14 @@ static bool held_chunk(struct world *world, const struct world_session *session,
 	return false;
 }
 
+bool held_any(struct world *world, const struct world_session *session)
+{
+	for (uint32_t c = 0; c < session->length; c++)
+		if (held_chunk(world, session, c))
+			return true;
+	return false;
+}
+
 const struct world_session *held_by(struct world *world, uint32_t namespace_index, uint32_t node, uint64_t since)
 {
 	for (uint32_t e = 0; e < world->engine_count; e++) {

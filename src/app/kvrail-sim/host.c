@@ -7,6 +7,12 @@
 
 #define TAKE_APART_TURNS 100000u
 
+static void disturb_all(struct world *world)
+{
+	for (uint32_t i = 0; i < world->process_count; i++)
+		process_disturb(&world->processes[i]);
+}
+
 static int host_open(struct world *world)
 {
 	struct server_options *options = &world->server_options;
@@ -86,8 +92,7 @@ void world_server_kill(struct world *world)
 		world_violated(world, "a server whose device is gone does not come to an end");
 	host_close(world);
 	NOTE(world, "server: killed");
-	for (uint32_t i = 0; i < world->process_count; i++)
-		process_disturb(&world->processes[i]);
+	disturb_all(world);
 	model_restart(&world->model, ++world->sequence);
 }
 
@@ -95,8 +100,7 @@ bool world_server_drained(struct world *world)
 {
 	if (!world->draining) {
 		world->draining = true;
-		for (uint32_t i = 0; i < world->process_count; i++)
-			process_disturb(&world->processes[i]);
+		disturb_all(world);
 		control_drain(server_control(world->server), world->now_ns);
 		NOTE(world, "server: told to drain");
 	}
@@ -105,6 +109,7 @@ bool world_server_drained(struct world *world)
 	if (server_verify(world->server, true))
 		world_violated(world, "a drained server still holds something");
 	host_close(world);
+	disturb_all(world);
 	model_restart(&world->model, ++world->sequence);
 	NOTE(world, "server: drained and gone");
 	return true;
@@ -121,6 +126,7 @@ void world_watch_server(struct world *world)
 		taken = counters->evicted_chunks + counters->cleared_chunks;
 		if (taken != world->taken_away) {
 			world->report->evicted_chunks += taken - world->taken_away;
+			NOTE(world, "server: evicted or cleared %llu chunks", taken - world->taken_away);
 			world->taken_away = taken;
 			world->model.epoch++;
 		}
@@ -137,8 +143,7 @@ void world_watch_server(struct world *world)
 	/* Whose connection it was is not known here: it may have been anybody's. */
 	world->network_faults = faults;
 	world->report->faults++;
-	for (uint32_t i = 0; i < world->process_count; i++)
-		process_disturb(&world->processes[i]);
+	disturb_all(world);
 }
 
 /* A server that takes no connections: they stand in its backlog, and nobody answers. */

@@ -12,6 +12,8 @@
 #include "app/kvrail-sim/world.h"
 #include "base/clock.h"
 
+#define NUMBERS_SHOWN 100u /* of a shrunk program's steps */
+
 struct total {
 	uint64_t worlds, steps, seconds_ns;
 	struct world_report sum;
@@ -75,9 +77,9 @@ static void print_shrunk(const struct sim_settings *settings, const struct world
 	shorter.steps = count;
 	shorter.trace = NULL;
 	fprintf(stderr, "shrunk program, %" PRIu32 " steps of seed %" PRIu64 ":", count, options->seed);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count && i < NUMBERS_SHOWN; i++)
 		fprintf(stderr, " %" PRIu32, numbers[i]);
-	fprintf(stderr, "\nits transcript:\n");
+	fprintf(stderr, "%s\nits transcript:\n", count > NUMBERS_SHOWN ? " ..." : "");
 	if (!world_run(&shorter, &report, stderr) && report.violated)
 		fprintf(stderr, "violated: %s\n", report.text);
 	free(numbers);

@@ -26,6 +26,14 @@ void process_disturb(struct process *process)
 	process->disturbed = ++process->world->sequence;
 }
 
+bool process_excused(const struct process *process)
+{
+	const struct world *world = process->world;
+
+	return !process_clean(process) || world->draining || !world->server ||
+		world->network.register_fail_per_million > 0;
+}
+
 static void process_die(struct process *process)
 {
 	struct world *world = process->world;
@@ -205,11 +213,10 @@ static bool process_take_ticket(struct process *process)
 		(uint64_t)-result.error);
 	if (!result.error) {
 		process->state = PROCESS_STANDING;
-		process->proved = world->sequence;
 		return true;
 	}
 	process->state = PROCESS_JOINING;
-	if (process_clean(process) && !world->network.register_fail_per_million)
+	if (!process_excused(process))
 		world_violated(world, "process %u: REGISTER failed: %s: %s", process->number, strerror(-result.error),
 			result.text);
 	return true;
@@ -246,7 +253,7 @@ struct kvr_session *process_session(struct process *process, struct world_sessio
 	struct kvr_session **own = &process->sessions[session->slot];
 	int error = 0;
 
-	if (process->state != PROCESS_STANDING || !client_ready(process->client))
+	if (!process_ready(process))
 		return NULL;
 	if (!*own)
 		error = client_session_create(
@@ -280,11 +287,11 @@ static void process_note_connection(struct process *process)
 	NOTE(process->world, "process %llu: %llu (1: connected, 0: lost)", process->number, ready);
 	if (ready) {
 		process->world->report->reconnects++;
-		process->proved = process->world->sequence;
 		return;
 	}
+	world_watch_server(process->world);
 	(void)client_failure(process->client, &text);
-	if (process_clean(process))
+	if (!process_excused(process))
 		world_violated(process->world, "process %u: its connection broke, and nobody had touched it: %s",
 			process->number, text);
 	process_disturb(process);

@@ -16,6 +16,20 @@ struct world_session *session_pick(struct world *world, struct engine *engine, u
 	return NULL;
 }
 
+/* It gets the id of the one before, which may live on in the server and here, with another chain. */
+static void share_id(struct engine *engine, struct world_session *session)
+{
+	session->reused_id = true;
+	for (uint32_t i = 0; i < WORLD_SESSIONS; i++) {
+		struct world_session *other = &engine->sessions[i];
+
+		if (other->open && other->request == engine->next_id) {
+			other->reused_id = true;
+			held_forget(other);
+		}
+	}
+}
+
 bool world_session_open(struct world *world, struct engine *engine, uint32_t a, uint32_t b)
 {
 	struct world_session *session = session_pick(world, engine, a, false);
@@ -36,10 +50,10 @@ bool world_session_open(struct world *world, struct engine *engine, uint32_t a, 
 	session->document = (b >> 4) % world->document_count;
 	session->length = 1 + (b >> 12) % world->documents[session->document].length;
 	if (world_has(world, WORLD_BAD) && engine->next_id > 0 && a % 16 == 0)
-		session->reused_id = true; /* that of the one before, which may live on in the server */
+		share_id(engine, session);
 	else
 		engine->next_id++;
-	/* Of the same text in all engines: what keeps them apart is the model. Where it does not, the engine's name does. */
+	session->request = engine->next_id;
 	snprintf(session->id, sizeof(session->id), "engine %u request %u", session->engine, engine->next_id);
 	NOTE(world, "engine %llu: session %llu is request %llu, document %llu, %llu chunks, salt %llu", session->engine,
 		session->slot, engine->next_id, session->document, session->length, session->salt);

@@ -117,7 +117,7 @@ static bool speak(struct process *process)
 {
 	uint64_t silence = process->world->server_options.silence_ns;
 
-	return silence && process->state == PROCESS_STANDING && process->in_flight == 0 &&
+	return silence && process->in_flight == 0 && process_ready(process) &&
 		process->world->now_ns >= process->spoke_ns + silence / 8 && action_ping(process);
 }
 
@@ -159,7 +159,7 @@ static uint64_t next_event(const struct world *world)
 			next = kvr_min_u64(next, client_next_ns(process->client));
 		if (process->stalled_until_ns)
 			next = kvr_min_u64(next, process->stalled_until_ns);
-		if (world->server_options.silence_ns)
+		if (world->server_options.silence_ns && process->in_flight == 0 && process_ready(process))
 			next = kvr_min_u64(next, process->spoke_ns + world->server_options.silence_ns / 8);
 	}
 	return next;
@@ -203,8 +203,7 @@ static bool settled(const struct world *world)
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];
 
-		if (process->in_flight > 0 || process->stalled_until_ns || process->state != PROCESS_STANDING ||
-			!client_ready(process->client))
+		if (process->in_flight > 0 || process->stalled_until_ns || !process_ready(process))
 			return false;
 	}
 	return true;
@@ -217,7 +216,7 @@ static void say_what_waits(struct world *world)
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];
 
-		if (process->state == PROCESS_STANDING && process->in_flight == 0 && client_ready(process->client))
+		if (process->in_flight == 0 && process_ready(process))
 			continue;
 		if (process->state != PROCESS_DEAD)
 			(void)client_failure(process->client, &text);

@@ -68,6 +68,7 @@ struct world_session {
 	bool open;
 	uint32_t engine, slot;
 	char id[40];
+	uint32_t request; /* its number, in the id */
 	uint32_t salt, document, length;
 	uint32_t in_flight; /* actions that name it */
 	uint32_t lookups;   /* of them, LOOKUPs */
@@ -107,9 +108,10 @@ struct action {
 	bool bad;               /* it must be refused */
 	bool all_ranks;
 	uint32_t first, count, skip;
-	uint32_t expected;     /* LOOKUP: at least; FREE: exactly; UINT32_MAX: not known */
-	uint32_t *generations; /* STORE: by chunk; 0: a null chunk */
-	uint32_t *blocks;      /* the ids that were sent */
+	uint32_t expected;             /* LOOKUP: at least; FREE: exactly; UINT32_MAX: not known */
+	const struct process *witness; /* LOOKUP: a worker of the model; without any nothing matches */
+	uint32_t *generations;         /* STORE: by chunk; 0: a null chunk */
+	uint32_t *blocks;              /* the ids that were sent */
 	uint32_t *nodes;
 	uint8_t *outcomes;
 	uint32_t block_count;
@@ -262,6 +264,12 @@ static inline bool process_clean(const struct process *process)
 {
 	return process->proved >= process->disturbed;
 }
+static inline bool process_ready(const struct process *process)
+{
+	return process->state == PROCESS_STANDING && client_ready(process->client);
+}
+/* Its connection may be lost: something was done to it, or to the server, or memory fails at random. */
+bool process_excused(const struct process *process);
 static inline struct engine *process_engine(const struct process *process)
 {
 	return &process->world->engines[process->engine];
@@ -326,6 +334,8 @@ uint32_t world_namespace(const struct engine *engine, uint32_t shape, uint32_t s
 /* Is what was locked still locked for certain? */
 bool held_valid(struct world *world, const struct world_session *session);
 bool held_share(struct world *world, const struct world_session *session, uint32_t chunk, const struct process *worker);
+/* Does it hold any lock for certain? One that holds none may be forgotten by the server to make room for another. */
+bool held_any(struct world *world, const struct world_session *session);
 void held_forget(struct world_session *session);
 /* The session that certainly held the node from `since` on until now, or NULL. */
 const struct world_session *held_by(struct world *world, uint32_t namespace_index, uint32_t node, uint64_t since);
