@@ -64,7 +64,7 @@ void control_destroy(struct control **pointer)
 	list_for_each_safe(node, &control->clients)
 		control_client_free(KVR_CONTAINER_OF(node, struct control_client, node));
 	/* Answers that never came. */
-	list_for_each_safe (node, &control->requests)
+	list_for_each_safe(node, &control->requests)
 		free(KVR_CONTAINER_OF(node, struct control_request, node));
 	helper_destroy(&control->helper);
 	helper_destroy(&control->reclaim);
@@ -77,13 +77,14 @@ void control_destroy(struct control **pointer)
 }
 
 /* The inbox of the management core is sized for everything that can be under way, so that it is never full. */
-bool control_post(struct control *control, uint32_t kind, void *object)
+bool control_post(struct control *control, uint32_t kind, void *object, uint64_t word)
 {
 	struct ring_message message;
 
 	memset(&message, 0, sizeof(message));
 	message.kind = kind;
 	message.word[0] = (uint64_t)(uintptr_t)object;
+	message.word[1] = word;
 	if (ring_push(management_inbox(control->options.management), &message))
 		return true;
 	log_error("control: the management core's inbox is full, message %u is lost", kind);
@@ -154,6 +155,10 @@ static void control_handle_mail(struct control *control, const struct ring_messa
 		break;
 	case CONTROL_DETACHED:
 		control_detached(object);
+		break;
+	case CONTROL_FORGOTTEN:
+		connection = object;
+		control_client_forgotten(connection->control);
 		break;
 	case CONTROL_STATUS_DONE:
 		control_status_done(object);
@@ -247,7 +252,7 @@ void control_drain(struct control *control, uint64_t now_ns)
 	if (control->draining)
 		return;
 	control->draining = true;
-	control_post(control, MANAGEMENT_DRAIN, NULL);
+	control_post(control, MANAGEMENT_DRAIN, NULL, 0);
 }
 
 bool control_idle(const struct control *control)
@@ -276,7 +281,7 @@ int control_request_status(struct control *control, struct status_snapshot *snap
 	request->context = context;
 	memset(snapshot, 0, sizeof(*snapshot));
 	snapshot->control = request;
-	if (control_post(control, MANAGEMENT_STATUS, snapshot)) {
+	if (control_post(control, MANAGEMENT_STATUS, snapshot, 0)) {
 		list_add_last(&control->requests, &request->node);
 		return 0;
 	}
@@ -295,7 +300,7 @@ int control_request_clear(struct control *control, struct clear_job *job,
 	request->context = context;
 	memset(job, 0, sizeof(*job));
 	job->control = request;
-	if (control_post(control, MANAGEMENT_CLEAR, job)) {
+	if (control_post(control, MANAGEMENT_CLEAR, job, 0)) {
 		list_add_last(&control->requests, &request->node);
 		return 0;
 	}

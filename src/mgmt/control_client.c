@@ -224,7 +224,7 @@ void control_client_close(struct control_client *client, const char *why)
 		return;
 	if (client->announced) {
 		client->state = CLIENT_DETACHING;
-		control_post(control, MANAGEMENT_DETACH, &client->connection);
+		control_post(control, MANAGEMENT_DETACH, &client->connection, 0);
 		return;
 	}
 	/* The management core never heard of it. A job under way goes on to its end first. */

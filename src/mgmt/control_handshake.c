@@ -280,7 +280,7 @@ void control_client_connect_done(struct control_client *client, int result)
 	control_client_send(client, out, (size_t)length, job->fds, job->fd_count);
 	client->state = CLIENT_CONNECTED;
 	client->announced = true;
-	control_post(client->control, MANAGEMENT_ATTACH, &client->connection);
+	control_post(client->control, MANAGEMENT_ATTACH, &client->connection, 0);
 	log_info("client %s: connected, tenant %s, worker %u", client->name,
 		client->control->tenants[client->tenant].name, client->connection.worker_index);
 }

@@ -156,7 +156,16 @@ void control_client_on_forget_memory(struct control_client *client, const uint8_
 	}
 	client->job.region = message.region;
 	kvr_store_release(&client->connection.regions[message.region].present, false);
-	control_client_submit_job(client, CLIENT_JOB_FORGET, &message.header);
+	client->job.header = message.header;
+	client->answer_pending = true;
+	control_post(client->control, MANAGEMENT_FORGET, &client->connection, message.region);
+}
+
+/* Also when the client is on its way out: what was imported is given back before the queue pair goes. */
+void control_client_forgotten(struct control_client *client)
+{
+	client->answer_pending = false;
+	control_client_submit_job(client, CLIENT_JOB_FORGET, NULL);
 }
 
 void control_client_forget_run(struct client_job *job)

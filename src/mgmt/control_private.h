@@ -108,7 +108,7 @@ struct control {
 	struct helper *helper;  /* imports, connects */
 	struct helper *reclaim; /* teardown: may be stuck in the kernel, and nobody else waits for it (pitfalls C01) */
 	struct list_node clients;
-	struct list_node requests; /* of the operator, not answered yet */
+	struct list_node requests;     /* of the operator, not answered yet */
 	struct control_client **slots; /* by connection number */
 	uint32_t client_count;
 	uint32_t next_registration;
@@ -138,7 +138,7 @@ void control_client_free(struct control_client *client);
 int control_client_claim_fd(struct control_client *client);
 void control_client_submit_job(
 	struct control_client *client, enum client_job_kind kind, const struct wire_header *header);
-bool control_post(struct control *control, uint32_t kind, void *object);
+bool control_post(struct control *control, uint32_t kind, void *object, uint64_t word);
 
 /* control_handshake.c, control_memory.c, control_register.c: one handler a message. */
 void control_client_on_hello(struct control_client *client, const uint8_t *bytes, uint32_t length);
@@ -152,6 +152,8 @@ void control_client_on_unregister(struct control_client *client, const uint8_t *
 /* What the helper did, back on the control thread. */
 void control_client_connect_done(struct control_client *client, int result);
 void control_client_import_done(struct control_client *client, int result);
+/* No INDIRECT reads from the region of its FORGET_MEMORY any more. */
+void control_client_forgotten(struct control_client *client);
 void control_client_forget_done(struct control_client *client, int result);
 void control_client_job_run(struct helper_job *helper_job);
 void control_client_teardown_run(struct client_job *job);

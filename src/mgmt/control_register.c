@@ -101,7 +101,7 @@ void control_client_on_register(struct control_client *client, const uint8_t *by
 		return;
 	}
 	client->answer_pending = true;
-	control_post(client->control, MANAGEMENT_REGISTER, registration);
+	control_post(client->control, MANAGEMENT_REGISTER, registration, 0);
 }
 
 void control_registered(struct control *control, struct registration *registration)
@@ -147,7 +147,7 @@ void control_client_on_unregister(struct control_client *client, const uint8_t *
 			continue;
 		registration->request_id = request.header.request_id;
 		client->answer_pending = true;
-		control_post(client->control, MANAGEMENT_UNREGISTER, registration);
+		control_post(client->control, MANAGEMENT_UNREGISTER, registration, 0);
 		return;
 	}
 	control_client_send_error(client, &request.header, STATUS_NOT_REGISTERED,
