@@ -196,7 +196,8 @@ bool registration_return_step(struct management *management)
 	while (!list_empty(&management->returning) && ring_space(&management->outbox) > OUTBOX_RESERVE) {
 		struct list_node *node = list_pop_first(&management->returning);
 		struct registration *registration = KVR_CONTAINER_OF(node, struct registration, scan_node);
-		struct peer *peer = peer_of(registration->connection);
+		struct connection *connection = registration->connection;
+		struct peer *peer = peer_of(connection);
 		struct model *model = registration->model;
 
 		list_remove(&registration->node);
@@ -206,8 +207,9 @@ bool registration_return_step(struct management *management)
 		model_settle(management, model);
 		peer->registration_count--;
 		management->registration_count--;
+		/* From here on it is the control thread's. */
 		control_push(management, CONTROL_UNREGISTERED, registration, 0);
-		if (registration->connection->closing) {
+		if (connection->closing) {
 			connection_poke(management, peer);
 		} else if (!peer->registration_count) {
 			peer->bare_since_ns = management->now_ns;
