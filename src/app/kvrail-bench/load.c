@@ -162,7 +162,8 @@ static int load_open(struct load *load, char *why, size_t why_size)
 		error = open_client(&load->clients[i], why, why_size);
 	}
 	if (!error && load_moves_bytes(load) &&
-		ceiling_init(&load->ceiling, &load->clients[0].endpoint.gpu, machine_working_set(&load->machine, 1),
+		ceiling_init(&load->ceiling, &load->clients[0].endpoint.gpu,
+			settings->set_bytes ? settings->set_bytes : machine_working_set(&load->machine, 1),
 			settings->seed))
 		error = refuse(why, why_size, -ENOMEM, "no memory to measure memcpy with");
 	return error;

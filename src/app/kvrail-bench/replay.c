@@ -117,7 +117,8 @@ static int open_checks(struct replay *replay, char *why, size_t why_size)
 	}
 	if (!error && settings->ceiling &&
 		ceiling_init(&replay->ceiling, &replay->clients[0].ranks[0].gpu,
-			machine_working_set(&replay->machine, 1), settings->seed))
+			settings->pool_bytes ? settings->pool_bytes : machine_working_set(&replay->machine, 1),
+			settings->seed))
 		error = refuse(why, why_size, -ENOMEM, "no memory to measure memcpy with: --ceiling=no");
 	return error;
 }

@@ -1,0 +1,184 @@
+/*
+ * kvraild and kvrail-bench as they are shipped, two processes: a replay of the sample is right in every byte and equal to the
+ * reference, and what a user does wrong gives the exit code and the words that the manual promises.
+ */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/process.h"
+#include "base/cmocka_all.h"
+
+#define SAMPLE KVRAIL_SOURCE_DIR "/tests/traces/sample.jsonl"
+
+static struct server_process server;
+static char url[128];
+static struct text out, error;
+static const char *output; /* what it printed; on standard error where the other is empty */
+
+static int bench(const char *first, ...)
+{
+	const char *arguments[32] = { first };
+	int count = first ? 1 : 0, code;
+	va_list rest;
+
+	va_start(rest, first);
+	while (first && (arguments[count] = va_arg(rest, const char *)) != NULL)
+		count++;
+	va_end(rest);
+	text_fini(&out);
+	text_fini(&error);
+	out = error = (struct text){ 0 };
+	code = process_run("kvrail-bench", arguments, &out, &error);
+	output = out.length > 0 ? out.bytes : error.length > 0 ? error.bytes : "";
+	return code;
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	SERVER_START(&server, "--log-level", "warn");
+	snprintf(url, sizeof(url), "unix:%s", server.socket);
+	return 0;
+}
+
+static int end(void **state)
+{
+	int code = server_process_stop(&server, SIGTERM);
+
+	(void)state;
+	text_fini(&out);
+	text_fini(&error);
+	return code == 0 && server_process_clean(&server) ? 0 : -1;
+}
+
+static void assert_has(const char *words)
+{
+	if (!strstr(output, words))
+		fail_msg("'%s' is not in: %s", words, output);
+}
+
+/* The number behind "name": in the JSON. */
+static double number_of(const char *name)
+{
+	char wanted[64];
+	const char *at;
+
+	snprintf(wanted, sizeof(wanted), "\"%s\": ", name);
+	at = strstr(output, wanted);
+	if (!at)
+		fail_msg("no %s in: %s", name, output);
+	return strtod(at + strlen(wanted), NULL);
+}
+
+static void a_replay_is_right_in_every_byte_and_equal_to_the_reference(void **state)
+{
+	(void)state;
+	assert_int_equal(bench("replay", "--server", url, "--trace", SAMPLE, "--pool", "16MiB", "--scale", "256",
+				 "--requests", "60", "--verify", "--reference", "--json", "-", NULL),
+		0);
+	assert_int_equal(output[0], '{');
+	assert_true(number_of("requests") == 60);
+	assert_true(number_of("hit_tokens") > 0);
+	assert_true(number_of("hit_rate") == number_of("reference_hit_rate"));
+	assert_true(number_of("verified_bytes") == number_of("bytes_retrieved"));
+	assert_true(number_of("bytes_retrieved") > 0 && number_of("bytes_stored") > 0);
+	assert_true(number_of("mismatched_bytes") == 0);
+	assert_true(number_of("errors") == 0);
+	/* 16 MiB hold fewer chunks than those requests have, so some were stored twice. */
+	assert_true(number_of("reference_capacity") < number_of("chunks_stored"));
+	assert_has("\"memcpy_gbps\": ");
+	assert_has("\"ratio\": {\"retrieve\": ");
+}
+
+static void ranks_with_parts_and_ranks_that_share_are_right(void **state)
+{
+	(void)state;
+	assert_int_equal(bench("replay", "--server", url, "--trace", SAMPLE, "--pool", "16MiB", "--model", "qwen3-32b",
+				 "--scale", "1024", "--requests", "15", "--depth", "3", "--verify", "--json=-", NULL),
+		0);
+	assert_true(number_of("mismatched_bytes") == 0);
+	assert_true(number_of("verified_bytes") == number_of("bytes_retrieved"));
+	assert_int_equal(
+		bench("replay", "--server", url, "--trace", SAMPLE, "--pool", "16MiB", "--model", "deepseek-v3", "--tp",
+			"2", "--scale", "1024", "--requests", "15", "--clients", "2", "--verify", "--json=-", NULL),
+		0);
+	assert_true(number_of("mismatched_bytes") == 0);
+	assert_true(number_of("errors") == 0);
+}
+
+static void every_kind_of_load_runs(void **state)
+{
+	static const char *const ops[] = { "ping", "lookup", "store", "retrieve", "mixed" };
+
+	(void)state;
+	for (size_t i = 0; i < 5; i++) {
+		assert_int_equal(bench("load", "--server", url, "--op", ops[i], "--size", "4KiB", "--planes", "2",
+					 "--chunks", "2", "--set", "4MiB", "--seconds", "1", "--rounds", "3", "--depth",
+					 "2", "--json", "-", NULL),
+			0);
+		assert_true(number_of("operations_per_second") > 0);
+		assert_true(number_of("errors") == 0);
+		assert_true(number_of("mismatched_bytes") == 0);
+	}
+}
+
+static void wrong_usage_is_exit_code_2(void **state)
+{
+	(void)state;
+	assert_int_equal(bench(NULL), 2);
+	assert_has("usage:");
+	assert_int_equal(bench("reply", NULL), 2);
+	assert_int_equal(bench("replay", "--trace", SAMPLE, "--modell", "x", NULL), 2);
+	assert_has("did you mean --model");
+	assert_int_equal(bench("replay", NULL), 2);
+	assert_has("--trace FILE is missing");
+	assert_int_equal(bench("load", "--size", "100", NULL), 2);
+	assert_int_equal(bench("load", "now", NULL), 2);
+}
+
+static void help_is_exit_code_0(void **state)
+{
+	(void)state;
+	assert_int_equal(bench("--help", NULL), 0);
+	assert_int_equal(bench("replay", "--help", NULL), 0);
+	assert_has("--scale");
+	assert_int_equal(bench("models", NULL), 0);
+	assert_has("deepseek-v3");
+	assert_int_equal(bench("--version", NULL), 0);
+}
+
+static void what_cannot_be_done_is_exit_code_1_with_the_reason(void **state)
+{
+	char path[96];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/bad.jsonl", server.folder);
+	assert_int_equal(bench("replay", "--server", url, "--trace", path, NULL), 1);
+	assert_has("bad.jsonl: No such file");
+	write_file(path, "{\"timestamp\": 0, \"input_length\": 300, \"hash_ids\": [1]}\n{\"timestamp\": 0}\n", 0600);
+	assert_int_equal(bench("replay", "--server", url, "--trace", path, "--scale=1024", "--json=-", NULL), 1);
+	assert_true(number_of("errors") == 1);
+	output = error.bytes;
+	assert_has("bad.jsonl:2: input_length is missing");
+	unlink(path);
+	assert_int_equal(bench("replay", "--server", "unix:/nonexistent/socket", "--trace", SAMPLE, NULL), 1);
+	assert_has("/nonexistent/socket");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_replay_is_right_in_every_byte_and_equal_to_the_reference),
+		cmocka_unit_test(ranks_with_parts_and_ranks_that_share_are_right),
+		cmocka_unit_test(every_kind_of_load_runs),
+		cmocka_unit_test(wrong_usage_is_exit_code_2),
+		cmocka_unit_test(help_is_exit_code_0),
+		cmocka_unit_test(what_cannot_be_done_is_exit_code_1_with_the_reason),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}
