@@ -11,8 +11,8 @@
 static bool free_certain(const struct action *action)
 {
 	return action->expected != UINT32_MAX && !action->crossed && action->session->released == action->submitted &&
-		held_valid(action->process->world, action->session) &&
-		action->process->disturbed < action->session->held.since;
+		held_valid(action->process->world, action->session) && process_clean(action->process) &&
+		action->process->clean_since < action->session->held.since;
 }
 
 /* Errors that the action may end with, as things stand. */
@@ -335,8 +335,12 @@ void answer_check(struct action *action, const struct kvr_result *result)
 	} else if (action->bad) {
 		world_violated(world, "process %u: a request that is wrong was accepted", process->number);
 	}
-	if (result->status != STATUS_CONNECTION_LOST && action->submitted > process->proved)
+	/* A request that had not been sent yet is canceled here, without the server. */
+	if (result->status != STATUS_CONNECTION_LOST && !action->canceled && action->submitted > process->proved) {
+		if (!process_clean(process))
+			process->clean_since = world->sequence;
 		process->proved = action->submitted;
+	}
 	if (action->kind == ACTION_STORE)
 		store_answer(action, result);
 	else if (action->kind == ACTION_RETRIEVE)

@@ -27,7 +27,8 @@ static uint32_t share_bit(const struct world *world, const struct process *worke
 
 bool held_share(struct world *world, const struct world_session *session, uint32_t chunk, const struct process *worker)
 {
-	return held_valid(world, session) && worker->disturbed < session->held.since &&
+	/* One that died, or unregistered, shortly before the LOOKUP may have its share released after it. */
+	return held_valid(world, session) && process_clean(worker) && worker->clean_since < session->held.since &&
 		(session->held.shares[chunk] & share_bit(world, worker));
 }
 

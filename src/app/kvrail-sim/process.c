@@ -207,6 +207,7 @@ static bool process_take_ticket(struct process *process)
 	if (process->state == PROCESS_UNREGISTERING) {
 		NOTE(world, "process %llu: unregistered, error %llu", process->number, (uint64_t)-result.error);
 		process->state = PROCESS_BARE;
+		process_disturb(process);
 		return true;
 	}
 	NOTE(world, "process %llu: registered, shape %llu, error %llu", process->number, process->shape,

@@ -151,6 +151,7 @@ struct process {
 	uint32_t in_flight;
 	uint64_t disturbed;        /* sequence when something was done to it or its connection */
 	uint64_t proved;           /* latest submission that was answered: the connection stood then */
+	uint64_t clean_since;      /* when it became so after something was done to it */
 	uint64_t stalled_until_ns; /* 0: not stalled */
 	uint64_t spoke_ns;
 	bool was_ready; /* of its client, in the last turn */
