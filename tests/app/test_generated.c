@@ -2,6 +2,7 @@
  * What is made from the option tables is what is committed: docs/OPTIONS.md, the manual pages, packaging/kvraild.conf. With
  * KVRAIL_UPDATE=1 in the environment the files are written instead: man/update.
  */
+#include "app/kvrail-bench/settings.h"
 #include "app/kvrailctl/kvrailctl.h"
 #include "app/kvraild/options.h"
 #include "app/process.h"
@@ -71,6 +72,10 @@ static void the_reference_of_options_is_current(void **state)
 	option_reference(&kvraild_options, &out);
 	text_append(&out, "\n");
 	option_reference(&kvrailctl_options, &out);
+	text_append(&out, "\n");
+	option_reference(&replay_options, &out);
+	text_append(&out, "\n");
+	option_reference(&load_options, &out);
 	assert_current("docs/OPTIONS.md", &out);
 	text_fini(&out);
 }
@@ -85,6 +90,12 @@ static void the_manual_pages_are_current(void **state)
 	text_fini(&out);
 	fill_template("man/kvrailctl.1.in", &kvrailctl_options, &out);
 	assert_current("man/kvrailctl.1", &out);
+	text_fini(&out);
+	fill_template("man/kvrail-bench-replay.1.in", &replay_options, &out);
+	assert_current("man/kvrail-bench-replay.1", &out);
+	text_fini(&out);
+	fill_template("man/kvrail-bench-load.1.in", &load_options, &out);
+	assert_current("man/kvrail-bench-load.1", &out);
 	text_fini(&out);
 }
 
