@@ -50,12 +50,28 @@ struct verbs_device {
 	char name[64];               /* "mlx5_0 port 1", "local", "sim 3" */
 };
 
+/* Of a network adapter's queue pairs, as ibv_modify_qp(3) means them. Zero is the default that stands behind it. */
+struct verbs_nic_options {
+	const char *library;    /* of libibverbs, as dlopen(3) takes it; NULL: "libibverbs.so.1" */
+	const char *address;    /* the address that this side is bound to, as text: its GID is preferred; NULL: none */
+	bool gid_index_set;     /* the operator names the GID: */
+	uint32_t gid_index;
+	uint32_t mtu_bytes;     /* 256 .. 4096, a power of two: no larger path MTU; 0: the port's */
+	uint32_t service_level; /* 0 .. 15 */
+	uint32_t traffic_class; /* 0 .. 255; RoCE: DSCP * 4 + ECN */
+	uint32_t hop_limit;     /* 0: 64 */
+	uint32_t timeout;       /* 4.096 us * 2^timeout until a packet is sent again, 1 .. 31; 0: 14 (67 ms) */
+	uint32_t retry_count;   /* 1 .. 7; 0: 7 */
+	uint32_t rnr_timer;     /* code of the wait that a receiver asks for, 1 .. 31; 0: 12 (0.64 ms) */
+};
+
 struct verbs_open {
 	const char *device;     /* nic: device name, NULL: the first usable; others ignore it */
-	uint32_t port;          /* nic: 1.. */
+	uint32_t port;          /* nic: 1.., 0: the first that is active */
 	bool server;            /* local: this side makes the rings and moves one-sided data */
 	struct sim_fabric *fabric; /* sim: the world it lives in */
 	uint64_t slice_bytes;   /* local: what one poll may copy before it returns; 0: the driver's default */
+	struct verbs_nic_options nic; /* nic; zeroed: all defaults */
 };
 
 struct verbs_qp_options {
@@ -157,6 +173,8 @@ struct verbs_driver {
 	void (*forget_memory)(struct ibv_qp *qp, uint32_t rkey);
 };
 
+/* Network adapters, through libibverbs, which it loads at run time (verbs/nic). */
+extern const struct verbs_driver verbs_nic;
 /* Same host, shared memory. */
 extern const struct verbs_driver verbs_local;
 /* One process, seeded, virtual time (sim/fabric.h). Linked into tests and kvrail-sim only. */

@@ -38,6 +38,10 @@ enum conformance_feature {
 	CONFORMANCE_CHECKS_LOCAL_KEYS = 1u << 2,
 	/* The access flags of the client's registration bind the server. */
 	CONFORMANCE_CHECKS_REMOTE_FLAGS = 1u << 3,
+	/* A region's local and remote key may be one number, as with most adapters. */
+	CONFORMANCE_ONE_KEY = 1u << 4,
+	/* An error of this side's own is told as some local error, not always as the right one (soft-RoCE). */
+	CONFORMANCE_BLURS_LOCAL_ERRORS = 1u << 5,
 };
 
 struct conformance_harness {
