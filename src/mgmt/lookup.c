@@ -260,7 +260,9 @@ void lookup_start(struct management *management, struct request *request)
 		if (session->search.lock)
 			lock_release_begin(session, 0, false);
 	}
-	session_own(session, request->connection);
+	/* With its owner's connection the session ends: who only counts does not take it from the one whose locks it holds. */
+	if (!(lookup->header.flags & LOOKUP_NO_LOCK) || !session->owner)
+		session_own(session, request->connection);
 	request->session = session;
 	request->stage = STAGE_LOOKUP;
 	search_begin(session, request, asked);

@@ -1,81 +1,200 @@
-/* slice.c - see slice.h. */
+/* slice.c - see slice.h: server, clients, time. */
 #include "world/slice.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cmocka_all.h"
+#include "base/log.h"
 #include "base/random.h"
 
 #define SLICE_TURN_NS ((uint64_t)500)
 #define SLICE_PATIENCE_NS (60 * KVR_SECOND)
+#define SLICE_JUMP_NS (2 * KVR_MS)
+#define SLICE_DOWN_TURNS 100000u
 
 static const struct verbs_driver *const driver = &verbs_sim;
 
-static int slice_connect(void *context, struct stream **stream)
-{
-	struct slice_client *client = context;
-	struct slice *slice = client->slice;
-	struct stream *server_end;
-	int error = sim_stream_pair(slice->fabric, client->device, stream, &server_end);
+/* ---- the server ------------------------------------------------------------------------------------------------ */
 
+void slice_prepare(struct slice *slice, uint64_t seed, const struct sim_options *options, uint64_t l1_bytes)
+{
+	struct server_options *server = &slice->options;
+
+	log_set_level(LOG_ERROR); /* clients that come and go are no news here */
+	memset(slice, 0, sizeof(*slice));
+	slice->now_ns = KVR_SECOND;
+	slice->seed = seed;
+	if (options)
+		slice->network = *options;
+	else
+		sim_options_default(&slice->network);
+	assert_int_equal(sim_fabric_create(seed, &slice->network, &slice->fabric), 0);
+	slice->area.bytes = l1_bytes;
+	slice->area.numa_node = -1;
+	for (uint32_t t = 0; t < SLICE_TENANTS; t++) {
+		memcpy(slice->tenants[t].name, t ? "guest" : "house", sizeof("guest"));
+		slice->tenants[t].by_uid = true;
+		slice->tenants[t].uid = 1000 + t;
+		slice->tenants[t].may_clear = true;
+	}
+	server_options_default(server);
+	server->worker_count = 1;
+	server->areas = &slice->area;
+	server->area_count = 1;
+	server->chunk_tokens = SLICE_CHUNK_TOKENS;
+	server->connections_max = SLICE_CLIENTS;
+	server->credits = 16;
+	server->sessions_max = 64;
+	server->chain_chunks_max = 4096;
+	server->chunks_initial = 64;
+	server->message_bytes_max = 65536;
+	server->helper_threads = 0;
+	server->boot_id = seed | 1;
+	server->seed = seed | 1;
+	server->trust_tcp = true;
+	server->tenants = slice->tenants;
+	server->tenant_count = SLICE_TENANTS;
+}
+
+static void server_close(struct slice *slice)
+{
+	server_destroy(&slice->server);
+	if (slice->server_device)
+		driver->close(slice->server_device);
+	slice->server_device = NULL;
+	free(slice->area.address);
+	slice->area.address = NULL;
+}
+
+int slice_server_try(struct slice *slice)
+{
+	struct verbs_open open;
+	int error;
+
+	memset(&open, 0, sizeof(open));
+	open.server = true;
+	open.fabric = slice->fabric;
+	error = driver->open(&open, &slice->server_device);
 	if (error)
 		return error;
-	if (control_accept(server_control(slice->server), server_end, slice->now_ns))
-		return 0; /* told and closed: the client will read it */
-	return 0;
+	slice->area.address = aligned_alloc(65536, slice->area.bytes);
+	assert_non_null(slice->area.address);
+	for (uint32_t i = 0; i < slice->options.worker_count; i++)
+		slice->options.devices[i] = slice->server_device;
+	slice->options.boot_id += 2;
+	error = server_create(&slice->options, &slice->server);
+	if (error)
+		server_close(slice);
+	return error;
+}
+
+void slice_server_begin(struct slice *slice)
+{
+	assert_int_equal(slice_server_try(slice), 0);
 }
 
 void slice_start(struct slice *slice, uint64_t seed, const struct sim_options *options, uint64_t l1_bytes)
 {
-	struct server_options server;
-	struct verbs_open open;
-	struct l1_area area;
-
-	memset(slice, 0, sizeof(*slice));
-	slice->now_ns = KVR_SECOND;
-	assert_int_equal(sim_fabric_create(seed, options, &slice->fabric), 0);
-	memset(&open, 0, sizeof(open));
-	open.server = true;
-	open.fabric = slice->fabric;
-	assert_int_equal(driver->open(&open, &slice->server_device), 0);
-	slice->l1 = aligned_alloc(65536, l1_bytes);
-	assert_non_null(slice->l1);
-	memset(&area, 0, sizeof(area));
-	area.address = slice->l1;
-	area.bytes = l1_bytes;
-	area.numa_node = -1;
-	strcpy(slice->tenant.name, "default");
-	slice->tenant.may_clear = true;
-	server_options_default(&server);
-	server.devices[0] = slice->server_device;
-	server.worker_count = 1;
-	server.areas = &area;
-	server.area_count = 1;
-	server.chunk_tokens = SLICE_CHUNK_TOKENS;
-	server.connections_max = SLICE_CLIENTS;
-	server.credits = 16;
-	server.sessions_max = 64;
-	server.chain_chunks_max = 4096;
-	server.chunks_initial = 64;
-	server.helper_threads = 0;
-	server.boot_id = seed | 1;
-	server.seed = seed | 1;
-	server.trust_tcp = true;
-	server.tenants = &slice->tenant;
-	server.tenant_count = 1;
-	assert_int_equal(server_create(&server, &slice->server), 0);
+	slice_prepare(slice, seed, options, l1_bytes);
+	slice_server_begin(slice);
 }
 
-void slice_step(struct slice *slice)
+void slice_server_kill(struct slice *slice)
 {
-	slice->now_ns += SLICE_TURN_NS;
-	sim_fabric_step(slice->fabric, slice->now_ns, 64);
-	server_step(slice->server, slice->now_ns);
+	struct control *control = server_control(slice->server);
+
+	sim_fabric_kill_device(slice->fabric, slice->server_device);
+	control_drain(control, slice->now_ns);
+	for (unsigned i = 0; i < SLICE_DOWN_TURNS && !control_idle(control); i++)
+		server_step(slice->server, slice->now_ns);
+	assert_true(control_idle(control));
+	server_close(slice);
+}
+
+static void close_deaf_ends(struct slice *slice)
+{
+	while (slice->deaf_count > 0) {
+		struct stream *end = slice->deaf_ends[--slice->deaf_count];
+
+		end->ops->close(end);
+	}
+}
+
+void slice_stop(struct slice *slice)
+{
+	struct sim_counters counters;
+	uint64_t until_ns;
+
+	for (unsigned i = 0; i < SLICE_CLIENTS; i++)
+		slice_leave(&slice->clients[i]);
+	close_deaf_ends(slice);
+	if (slice->server) {
+		until_ns = slice->now_ns + SLICE_PATIENCE_NS;
+		control_drain(server_control(slice->server), slice->now_ns);
+		while (!control_idle(server_control(slice->server))) {
+			assert_true(slice->now_ns < until_ns);
+			slice_step(slice);
+		}
+		assert_int_equal(server_verify(slice->server, true), 0);
+		server_close(slice);
+	}
+	sim_fabric_counters(slice->fabric, &counters);
+	assert_int_equal(counters.misuses, 0);
+	sim_fabric_destroy(&slice->fabric);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t next_event(const struct slice *slice)
+{
+	uint64_t limit_ns = slice->limit_ns ? slice->limit_ns : slice->now_ns + SLICE_JUMP_NS;
+	uint64_t next = kvr_min_u64(limit_ns, sim_fabric_next_ns(slice->fabric));
+
+	if (slice->server)
+		next = kvr_min_u64(next, management_next_ns(server_management(slice->server)));
 	for (unsigned i = 0; i < SLICE_CLIENTS; i++) {
 		if (slice->clients[i].client)
-			client_step(slice->clients[i].client, slice->now_ns);
+			next = kvr_min_u64(next, client_next_ns(slice->clients[i].client));
 	}
+	return next;
+}
+
+bool slice_step(struct slice *slice)
+{
+	bool busy;
+
+	slice->now_ns += SLICE_TURN_NS;
+	if (slice->every_turn)
+		slice->every_turn(slice, slice->context);
+	busy = sim_fabric_step(slice->fabric, slice->now_ns, 64) > 0;
+	if (slice->server)
+		busy |= server_step(slice->server, slice->now_ns);
+	for (unsigned i = 0; i < SLICE_CLIENTS; i++) {
+		if (slice->clients[i].client)
+			busy |= client_step(slice->clients[i].client, slice->now_ns);
+	}
+	if (!busy)
+		slice->now_ns = kvr_max_u64(slice->now_ns, next_event(slice));
+	return busy;
+}
+
+void slice_run(struct slice *slice, unsigned turns)
+{
+	while (turns-- > 0)
+		slice_step(slice);
+}
+
+void slice_pass(struct slice *slice, uint64_t ns)
+{
+	uint64_t until_ns = slice->now_ns + ns;
+
+	slice->limit_ns = until_ns;
+	while (slice->now_ns < until_ns)
+		slice_step(slice);
+	slice->limit_ns = 0;
+	slice_run(slice, 20);
 }
 
 int slice_wait(struct slice *slice, struct kvr_client *client, kvr_ticket ticket, struct kvr_result *result)
@@ -91,132 +210,191 @@ int slice_wait(struct slice *slice, struct kvr_client *client, kvr_ticket ticket
 	return result->error;
 }
 
-void slice_join(struct slice *slice, unsigned index, const char *name, uint32_t world_size, uint32_t rank)
+static void status_came(void *context, struct status_snapshot *snapshot)
 {
-	struct slice_client *client = &slice->clients[index];
-	struct kvr_options options = KVR_OPTIONS_INIT;
-	struct kvr_model model = KVR_MODEL_INIT;
-	struct kvr_plane planes[SLICE_PLANES];
-	struct client_options create;
-	struct kvr_layout layout;
-	struct kvr_result result;
-	struct kvr_group group;
-	struct verbs_open open;
-	uint64_t until_ns;
-	kvr_ticket ticket;
+	(void)snapshot;
+	*(bool *)context = true;
+}
 
+void slice_status(struct slice *slice, struct status_snapshot *snapshot)
+{
+	bool came = false;
+
+	assert_int_equal(control_request_status(server_control(slice->server), snapshot, status_came, &came), 0);
+	for (unsigned i = 0; i < 1000 && !came; i++)
+		slice_step(slice);
+	assert_true(came);
+}
+
+uint64_t slice_locks(struct slice *slice)
+{
+	struct cache_stats stats;
+
+	cache_get_stats(server_cache(slice->server), &stats);
+	return stats.locks;
+}
+
+const struct management_counters *slice_counters(struct slice *slice)
+{
+	return management_counters(server_management(slice->server));
+}
+
+/* ---- clients --------------------------------------------------------------------------------------------------- */
+
+static int slice_connect(void *context, struct stream **stream)
+{
+	struct slice_client *client = context;
+	struct slice *slice = client->slice;
+	struct stream *server_end;
+	int error;
+
+	slice->connects++;
+	if (!slice->server && !slice->deaf)
+		return -ECONNREFUSED;
+	error = sim_stream_pair(slice->fabric, client->device, stream, &server_end);
+	if (error)
+		return error;
+	server_end->peer.uid = 1000 + client->tenant;
+	if (slice->deaf) {
+		assert_true(slice->deaf_count < KVR_COUNT_OF(slice->deaf_ends));
+		slice->deaf_ends[slice->deaf_count++] = server_end;
+		return 0;
+	}
+	sim_stream_own(server_end, slice->server_device);
+	if (control_accept(server_control(slice->server), server_end, slice->now_ns))
+		return 0; /* told and closed: the client will read it */
+	return 0;
+}
+
+void slice_create_client(struct slice *slice, unsigned index, uint32_t tenant)
+{
+	static const struct kvr_options fresh = KVR_OPTIONS_INIT;
+	struct slice_client *client = &slice->clients[index];
+	struct client_options create;
+	struct verbs_open open;
+
+	assert_null(client->client);
 	client->slice = slice;
+	client->tenant = tenant;
 	memset(&open, 0, sizeof(open));
 	open.fabric = slice->fabric;
 	assert_int_equal(driver->open(&open, &client->device), 0);
-	client->options = options;
+	client->options = fresh;
 	client->options.name = "slice";
 	memset(&create, 0, sizeof(create));
 	create.user = &client->options;
 	create.device = client->device;
 	create.connect = slice_connect;
 	create.context = client;
-	create.seed = index + 1;
+	create.seed = slice->seed * 100 + index + 1;
 	assert_int_equal(client_create(&create, &client->client), 0);
-	until_ns = slice->now_ns + SLICE_PATIENCE_NS;
+}
+
+void slice_await_ready(struct slice_client *client)
+{
+	uint64_t until_ns = client->slice->now_ns + SLICE_PATIENCE_NS;
+
 	while (!client_ready(client->client)) {
-		assert_true(slice->now_ns < until_ns);
-		slice_step(slice);
+		assert_true(client->slice->now_ns < until_ns);
+		slice_step(client->slice);
 	}
-	client->pool_bytes = (uint64_t)SLICE_PLANES * SLICE_BLOCKS * SLICE_BLOCK_BYTES;
-	client->pool = aligned_alloc(4096, kvr_round_up(client->pool_bytes, 4096));
-	assert_non_null(client->pool);
-	memset(client->pool, 0xee, client->pool_bytes);
-	for (unsigned p = 0; p < SLICE_PLANES; p++) {
+}
+
+void slice_model_default(struct slice_model *model)
+{
+	memset(model, 0, sizeof(*model));
+	model->name = "model";
+	model->dtype = "uint8";
+	model->world_size = 1;
+	model->readers = 1;
+}
+
+static void fill_layout(const struct slice_client *client, uint32_t plane_count, struct kvr_plane *planes,
+	struct kvr_group *group, struct kvr_layout *layout)
+{
+	for (uint32_t p = 0; p < plane_count; p++) {
 		planes[p].address = client->pool + (uint64_t)p * SLICE_BLOCKS * SLICE_BLOCK_BYTES;
 		planes[p].block_stride = SLICE_BLOCK_BYTES;
 		planes[p].block_bytes = SLICE_BLOCK_BYTES;
 	}
-	memset(&group, 0, sizeof(group));
-	group.tokens_per_block = SLICE_BLOCK_TOKENS;
-	group.window_tokens = KVR_WINDOW_FULL;
-	group.block_count = SLICE_BLOCKS;
-	group.plane_count = SLICE_PLANES;
-	group.planes = planes;
-	memset(&layout, 0, sizeof(layout));
-	layout.struct_bytes = sizeof(layout);
-	layout.group_count = 1;
-	layout.groups = &group;
+	memset(group, 0, sizeof(*group));
+	group->tokens_per_block = SLICE_BLOCK_TOKENS;
+	group->window_tokens = KVR_WINDOW_FULL;
+	group->block_count = SLICE_BLOCKS;
+	group->plane_count = plane_count;
+	group->planes = planes;
+	memset(layout, 0, sizeof(*layout));
+	layout->struct_bytes = sizeof(*layout);
+	layout->group_count = 1;
+	layout->groups = group;
+}
+
+int slice_register(struct slice_client *client, const struct slice_model *as)
+{
+	struct kvr_plane planes[SLICE_PLANES];
+	struct kvr_model model = KVR_MODEL_INIT;
+	uint8_t fingerprint[32];
+	struct kvr_layout layout;
+	struct kvr_result result;
+	struct kvr_group group;
+	kvr_ticket ticket;
+	int error;
+
+	if (!client->pool) {
+		client->pool_bytes = (uint64_t)SLICE_PLANES * SLICE_BLOCKS * SLICE_BLOCK_BYTES;
+		client->pool = aligned_alloc(4096, kvr_round_up(client->pool_bytes, 4096));
+		assert_non_null(client->pool);
+		memset(client->pool, 0xee, client->pool_bytes);
+	}
+	fill_layout(client, as->planes ? as->planes : SLICE_PLANES, planes, &group, &layout);
+	assert_int_equal(kvr_layout_fingerprint(&layout, fingerprint), 0);
+	model.name = as->name;
+	model.dtype = as->dtype;
+	model.engine = as->engine;
+	model.world_size = as->world_size;
+	model.rank = as->rank;
+	model.readers = as->readers;
+	model.reader = as->reader;
+	error = client_submit_register(client->client, &model, as->scheduler ? NULL : &layout, fingerprint,
+		&client->registration, &ticket);
+	return error ? error : slice_wait(client->slice, client->client, ticket, &result);
+}
+
+void slice_join_as(struct slice *slice, unsigned index, uint32_t tenant, const struct slice_model *model)
+{
+	slice_create_client(slice, index, tenant);
+	slice_await_ready(&slice->clients[index]);
+	assert_int_equal(slice_register(&slice->clients[index], model), 0);
+}
+
+void slice_join(struct slice *slice, unsigned index, const char *name, uint32_t world_size, uint32_t rank)
+{
+	struct slice_model model;
+
+	slice_model_default(&model);
 	model.name = name;
-	model.dtype = "uint8";
 	model.world_size = world_size;
 	model.rank = rank;
-	assert_int_equal(
-		client_submit_register(client->client, &model, &layout, NULL, &client->registration, &ticket), 0);
-	assert_int_equal(slice_wait(slice, client->client, ticket, &result), 0);
+	slice_join_as(slice, index, 0, &model);
 }
 
-void slice_stop(struct slice *slice)
+static void client_gone(struct slice_client *client)
 {
-	uint64_t until_ns;
-
-	for (unsigned i = 0; i < SLICE_CLIENTS; i++)
-		client_destroy(&slice->clients[i].client);
-	until_ns = slice->now_ns + SLICE_PATIENCE_NS;
-	control_drain(server_control(slice->server), slice->now_ns);
-	while (!control_idle(server_control(slice->server))) {
-		assert_true(slice->now_ns < until_ns);
-		slice_step(slice);
-	}
-	assert_int_equal(server_verify(slice->server, true), 0);
-	server_destroy(&slice->server);
-	for (unsigned i = 0; i < SLICE_CLIENTS; i++) {
-		if (slice->clients[i].device)
-			driver->close(slice->clients[i].device);
-		free(slice->clients[i].pool);
-	}
-	driver->close(slice->server_device);
-	sim_fabric_destroy(&slice->fabric);
-	free(slice->l1);
+	client_destroy(&client->client);
+	free(client->pool);
+	client->pool = NULL;
+	driver->close(client->device);
+	client->device = NULL;
 }
 
-static uint8_t *slice_block(const struct slice_client *client, uint32_t plane, uint32_t block)
+void slice_kill(struct slice_client *client)
 {
-	return client->pool + ((uint64_t)plane * SLICE_BLOCKS + block) * SLICE_BLOCK_BYTES;
+	sim_fabric_kill_device(client->slice->fabric, client->device);
+	client_gone(client);
 }
 
-static uint8_t slice_byte(uint32_t salt, uint32_t position, uint32_t plane, uint32_t at)
+void slice_leave(struct slice_client *client)
 {
-	return (uint8_t)random_mix(((uint64_t)salt << 40) ^ ((uint64_t)position << 20) ^ ((uint64_t)plane << 10) ^ at);
-}
-
-void slice_fill(struct slice_client *client, uint32_t block, uint32_t salt, uint32_t position)
-{
-	for (uint32_t p = 0; p < SLICE_PLANES; p++) {
-		for (uint32_t i = 0; i < SLICE_BLOCK_BYTES; i++)
-			slice_block(client, p, block)[i] = slice_byte(salt, position, p, i);
-	}
-}
-
-void slice_poison(struct slice_client *client, uint32_t block)
-{
-	for (uint32_t p = 0; p < SLICE_PLANES; p++)
-		memset(slice_block(client, p, block), 0xee, SLICE_BLOCK_BYTES);
-}
-
-bool slice_holds(const struct slice_client *client, uint32_t block, uint32_t salt, uint32_t position)
-{
-	for (uint32_t p = 0; p < SLICE_PLANES; p++) {
-		for (uint32_t i = 0; i < SLICE_BLOCK_BYTES; i++) {
-			if (slice_block(client, p, block)[i] != slice_byte(salt, position, p, i))
-				return false;
-		}
-	}
-	return true;
-}
-
-bool slice_poisoned(const struct slice_client *client, uint32_t block)
-{
-	for (uint32_t p = 0; p < SLICE_PLANES; p++) {
-		for (uint32_t i = 0; i < SLICE_BLOCK_BYTES; i++) {
-			if (slice_block(client, p, block)[i] != 0xee)
-				return false;
-		}
-	}
-	return true;
+	if (client->client)
+		client_gone(client);
 }
