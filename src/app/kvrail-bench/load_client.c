@@ -19,6 +19,8 @@ static void fail(struct load_client *client, struct load_slot *slot, int error, 
 {
 	complain(&client->load->complaints, "%s: %s", measure_op_names[slot->op], words[0] ? words : strerror(-error));
 	kvr_counter_add(&client->counters.errors, 1);
+	if (error == -ECONNRESET)
+		kvr_store_release(&client->load->complaints.stop, 1);
 }
 
 /* ---- which request ---- */

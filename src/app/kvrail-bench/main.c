@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/common/program.h"
 #include "app/kvrail-bench/geometry.h"
@@ -10,16 +11,20 @@
 #include "app/kvrail-bench/replay.h"
 #include "app/kvrail-bench/settings.h"
 #include "base/atomic.h"
+#include "base/clock.h"
 
-/* Set by a signal, looked at by the running command. */
+/* Set by a signal, looked at by the running command, which ends in good order. A second one, later, ends the program at once. */
 static int interrupted;
 
 static void on_signal(int number)
 {
-	(void)number;
-	/* A second one ends the program at once. */
-	signal(SIGINT, SIG_DFL);
-	signal(SIGTERM, SIG_DFL);
+	static uint64_t first_ns;
+	uint64_t now_ns = clock_now_ns();
+
+	if (first_ns && now_ns - first_ns > KVR_SECOND)
+		_exit(128 + number);
+	if (!first_ns)
+		first_ns = now_ns;
 	kvr_store_release(&interrupted, 1);
 }
 

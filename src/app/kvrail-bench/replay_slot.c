@@ -164,6 +164,8 @@ static void pending_fail(
 		(unsigned long long)slot->number, step_name(slot->step),
 		endpoint_of(client, slot, index) == &client->scheduler ? "scheduler" : "rank", index, slot->first,
 		slot->first + slot->count, slot->chunk_count, words[0] ? words : strerror(-error), strerror(-error));
+	if (error == -ECONNRESET)
+		kvr_store_release(&client->replay->complaints.stop, 1); /* nothing of this run can still be right */
 	slot_fail(client, slot);
 	slot->pendings[index].done = true;
 	slot->open--;

@@ -37,7 +37,7 @@ static const struct option_spec replay_specs[] = {
 	{ "seed", OPTION_U64, REPLAY(seed), 0, "1", NULL, NULL, "Load", "of the scattered block ids" },
 	{ "verify", OPTION_BOOL, REPLAY(verify), 0, "no", NULL, NULL, "Checks", "check every byte that is retrieved, and those beside it" },
 	{ "reference", OPTION_BOOL, REPLAY(reference), 0, "no", NULL, NULL, "Checks",
-	  "simulate a plain LRU beside it and compare hit rates; with 1 client, depth 1 and 1 rank they must be equal" },
+	  "simulate a plain LRU beside it and compare hit rates; with 1 client, depth 1 and 1 rank, on a server that holds nothing else, they must be equal" },
 	{ "capacity", OPTION_U64, REPLAY(capacity), 0, "0", NULL, "1073741824", "Checks",
 	  "chunks that the server's L1 holds, for the reference; 0: found out by filling it first" },
 	{ "ceiling", OPTION_BOOL, REPLAY(ceiling), 0, "yes", NULL, NULL, "Checks", "measure memcpy of the same pages in between" },
