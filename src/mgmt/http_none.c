@@ -16,7 +16,7 @@ bool http_address_good(const char *address)
 int http_listen(const char *address, int *listen_fd)
 {
 	*listen_fd = -1;
-	log_error("http %s: this kvraild was built without libmicrohttpd and has no pages: give --http off", address);
+	log_warn("http %s: this kvraild was built without libmicrohttpd and has no pages", address);
 	return -EOPNOTSUPP;
 }
 

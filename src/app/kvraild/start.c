@@ -127,8 +127,10 @@ static int start_port(struct daemon *daemon, char *detail)
 	if (!daemon->plan->has_http)
 		return 0;
 	error = http_listen(daemon->settings->http, &daemon->http_listen_fd);
+	/* A build without them serves all the same. */
+	daemon->plan->has_http = error != -EOPNOTSUPP;
 	if (error)
-		return error;
+		return daemon->plan->has_http ? error : 0;
 	warn_of_open_address(daemon->settings->http);
 	snprintf(detail, DETAIL, "%u of http %s", stream_bound_port(daemon->http_listen_fd), daemon->settings->http);
 	return 0;
