@@ -1,7 +1,9 @@
 /*
- * management.h - the management core: the one writer of chunk table, locks, sessions, registrations, eviction and timers.
+ * management.h - the management core: the one writer of chunk table, locks, sessions, registrations, eviction and
+ * timers.
  *
- * One thread; management_step is one bounded turn: control ring, workers' rings, long requests that go on, timers, eviction.
+ * One thread; management_step is one bounded turn: control ring, workers' rings, long requests that go on, timers,
+ * eviction.
  */
 #ifndef KVRAIL_MGMT_MANAGEMENT_H
 #define KVRAIL_MGMT_MANAGEMENT_H
@@ -20,20 +22,22 @@ KVR_BEGIN_C
 struct prefetch_engine;
 
 struct management_options {
-	struct cache *cache;            /* the management core calls it alone from now on; stays the caller's */
+	struct cache *cache; /* the management core calls it alone from now on; stays the caller's */
 	struct l1 *l1;
-	struct mailbox **mailboxes;     /* one per worker, array copied */
+	struct mailbox **mailboxes; /* one per worker, array copied */
 	uint32_t worker_count;
-	const uint32_t *area_lkeys;     /* [worker * area_count + area]: keys of L1's areas on the workers' devices, copied */
+	/* [worker * area_count + area]: keys of L1's areas on the workers' devices, copied */
+	const uint32_t *area_lkeys;
 	uint32_t area_count;
 	uint32_t connections_max;
 	uint32_t sessions_max;
-	uint32_t chain_chunks_max;      /* chunks in all sessions' chains together: 36 to 100 bytes each */
-	uint32_t large_requests;        /* requests of more than REQUEST_INLINE_PARTS parts under way at once */
+	uint32_t chain_chunks_max; /* chunks in all sessions' chains together: 36 to 100 bytes each */
+	uint32_t large_requests;   /* requests of more than REQUEST_INLINE_PARTS parts under way at once */
 	uint32_t chunk_tokens;
-	uint64_t lock_ttl_ns;           /* life of a read lock (300 s); 0: for ever */
-	uint64_t session_ttl_ns;        /* life of a session that nobody uses (600 s); 0: for ever */
-	uint64_t silence_ns;            /* a connection that says nothing for so long is reaped; 0: never (the control socket tells) */
+	uint64_t lock_ttl_ns;    /* life of a read lock (300 s); 0: for ever */
+	uint64_t session_ttl_ns; /* life of a session that nobody uses (600 s); 0: for ever */
+	/* a connection that says nothing for so long is reaped; 0: never (the control socket tells) */
+	uint64_t silence_ns;
 	uint64_t registration_grace_ns; /* a connection that registers nothing for so long is reaped; 0: never */
 	uint64_t seed;                  /* of the sessions' hash, for runs that are replayed; 0: from the kernel */
 	const struct prefetch_engine *prefetch; /* of L2, copied; NULL: lookups are answered from L1 alone */

@@ -2,12 +2,13 @@
  * loop.h - a thread that is only `while (running) step(clock())`, pinned, and what it does when there is nothing to do.
  *
  * A loop runs one or more parts in turn (a worker; the management core; on small machines both; the control thread's).
- * Waiting: BUSY never stops polling. ADAPTIVE spins for spin_ns after the last work, then yields for yield_ns, then arms every part,
- * looks once more, and sleeps in poll(2) on the parts' descriptors and its own until something comes or the earliest
- * next_ns. Idle time is measured from the end of work (pitfalls M05).
+ * Waiting: BUSY never stops polling. ADAPTIVE spins for spin_ns after the last work, then yields for yield_ns, then
+ * arms every part, looks once more, and sleeps in poll(2) on the parts' descriptors and its own until something comes
+ * or the earliest next_ns. Idle time is measured from the end of work (pitfalls M05).
  *
- * Waking. Whoever gives work to a loop's part by a ring calls loop_wake on it; inside the library this is done by `wakes`: after a
- * turn that did something, the loop wakes those. loop_wake costs a fence and a load unless the loop sleeps.
+ * Waking. Whoever gives work to a loop's part by a ring calls loop_wake on it; inside the library this is done by
+ * `wakes`: after a turn that did something, the loop wakes those. loop_wake costs a fence and a load unless the loop
+ * sleeps.
  *
  *     giver                              loop
  *     work into the ring (release)       sleeping = 1
@@ -33,28 +34,30 @@ enum loop_waiting { LOOP_BUSY, LOOP_ADAPTIVE };
 
 struct loop_part {
 	void *context;
-	bool (*step)(void *context, uint64_t now_ns);   /* true: it did something */
-	bool (*arm)(void *context);                     /* true: nothing to do, fd or loop_wake will tell; NULL: nothing to arm */
-	uint64_t (*next_ns)(void *context);             /* a step is due then; NULL: never by itself */
-	void (*slept)(void *context);                   /* after waking from sleep (clear events); NULL: nothing */
-	int fd;                                         /* to sleep on; -1: none */
+	bool (*step)(void *context, uint64_t now_ns); /* true: it did something */
+	/* true: nothing to do, fd or loop_wake will tell; NULL: nothing to arm */
+	bool (*arm)(void *context);
+	uint64_t (*next_ns)(void *context); /* a step is due then; NULL: never by itself */
+	void (*slept)(void *context);       /* after waking from sleep (clear events); NULL: nothing */
+	int fd;                             /* to sleep on; -1: none */
 };
 
 struct loop_counters { /* one writer: the loop */
 	uint64_t busy_turns, idle_turns, yields, sleeps, busy_ns, sleep_ns;
-	uint64_t turn_ns; /* clock at the start of the newest turn; 0 before the first. Stands still while it sleeps or hangs */
+	/* clock at the start of the newest turn; 0 before the first. Stands still while it sleeps or hangs */
+	uint64_t turn_ns;
 };
 
 struct loop;
 
 struct loop_options {
-	char name[16];            /* of the thread */
+	char name[16]; /* of the thread */
 	struct loop_part parts[LOOP_PARTS_MAX];
 	uint32_t part_count;
 	enum loop_waiting waiting;
-	uint64_t spin_ns;         /* 0: 50 us */
-	uint64_t yield_ns;        /* 0: 200 us */
-	int core;                 /* to pin to; -1: not pinned */
+	uint64_t spin_ns;                   /* 0: 50 us */
+	uint64_t yield_ns;                  /* 0: 200 us */
+	int core;                           /* to pin to; -1: not pinned */
 	struct loop *wakes[LOOP_WAKES_MAX]; /* loops that this one's parts give work to */
 	uint32_t wake_count;
 };
@@ -65,7 +68,8 @@ KVR_MUST_CHECK int loop_create(const struct loop_options *options, struct loop *
 KVR_MUST_CHECK int loop_add_wake(struct loop *loop, struct loop *other);
 /* Starts the thread. 0, -EAGAIN; a core that can't be had is a warning and the thread runs unpinned (pitfalls M01). */
 KVR_MUST_CHECK int loop_start(struct loop *loop);
-/* Asks the thread to end after its turn, and waits for it. Harmless when not started. A stopped loop is not started again. */
+/* Asks the thread to end after its turn, and waits for it. Harmless when not started. A stopped loop is not started
+ * again. */
 void loop_stop(struct loop *loop);
 /* Stops it first. NULL is harmless. No thread may wake it any more. */
 void loop_destroy(struct loop **loop);
@@ -78,8 +82,9 @@ const char *loop_name(const struct loop *loop);
 bool loop_sleeping(const struct loop *loop);
 /* The core it runs on as verified after pinning; -1: not pinned. Known when loop_start has returned. */
 int loop_core(const struct loop *loop);
-/* Runs in the calling thread, which it pins when a core was given, until *stop is non-zero or loop_stop is called (tests, kvraild's
- * main thread). *stop is written with release; whoever sets it from another thread or a signal handler calls loop_wake after. */
+/* Runs in the calling thread, which it pins when a core was given, until *stop is non-zero or loop_stop is called
+ * (tests, kvraild's main thread). *stop is written with release; whoever sets it from another thread or a signal
+ * handler calls loop_wake after. */
 void loop_run_here(struct loop *loop, const int *stop);
 
 KVR_END_C

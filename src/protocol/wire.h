@@ -13,9 +13,9 @@
  *       16    8  request_id    chosen by the client, unique among its requests in flight; echoed
  *       24    8  boot_id       requests: the boot id the client knows (0: any); replies: the server's
  *
- * How it grows: a newer peer may send a longer fixed part (the receiver skips to fixed_length) and more bytes behind the
- * variable part (the receiver ignores them); a fixed part shorter than this version's is refused. A new meaning that an
- * old peer must not ignore gets a new type or flag.
+ * How it grows: a newer peer may send a longer fixed part (the receiver skips to fixed_length) and more bytes behind
+ * the variable part (the receiver ignores them); a fixed part shorter than this version's is refused. A new meaning
+ * that an old peer must not ignore gets a new type or flag.
  */
 #ifndef KVRAIL_PROTOCOL_WIRE_H
 #define KVRAIL_PROTOCOL_WIRE_H
@@ -34,22 +34,22 @@ KVR_BEGIN_C
 #define WIRE_HEADER_BYTES 32
 
 /* Limits of version 1. The server may grant less (HELLO and GET_INFO tell). */
-#define WIRE_MESSAGE_BYTES_MAX (2u << 20)  /* a whole message: 4096 digests and 2^17 block runs fit */
-#define WIRE_CONTROL_BYTES_MAX (1u << 20)  /* a message on the control socket */
-#define WIRE_INLINE_BYTES 8192u            /* a receive buffer, on both sides: larger requests go as INDIRECT */
+#define WIRE_MESSAGE_BYTES_MAX (2u << 20) /* a whole message: 4096 digests and 2^17 block runs fit */
+#define WIRE_CONTROL_BYTES_MAX (1u << 20) /* a message on the control socket */
+#define WIRE_INLINE_BYTES 8192u           /* a receive buffer, on both sides: larger requests go as INDIRECT */
 #define WIRE_DIGEST_BYTES 32
-#define WIRE_CHUNKS_MAX 4096u              /* chunks of a chain, and of one request */
+#define WIRE_CHUNKS_MAX 4096u /* chunks of a chain, and of one request */
 #define WIRE_SESSION_ID_MAX 128u
-#define WIRE_NAME_MAX 256u                 /* model name, tenant, client name, ... */
-#define WIRE_GROUPS_MAX 16u                /* version 1 of the server refuses more than one, by name */
-#define WIRE_PLANES_MAX 2048u              /* of one registration */
-#define WIRE_REGIONS_MAX 4096u             /* memory regions of one connection */
+#define WIRE_NAME_MAX 256u     /* model name, tenant, client name, ... */
+#define WIRE_GROUPS_MAX 16u    /* version 1 of the server refuses more than one, by name */
+#define WIRE_PLANES_MAX 2048u  /* of one registration */
+#define WIRE_REGIONS_MAX 4096u /* memory regions of one connection */
 #define WIRE_RAILS_MAX 16u
-#define WIRE_RUNS_MAX (1u << 17)           /* block runs of one request */
+#define WIRE_RUNS_MAX (1u << 17) /* block runs of one request */
 #define WIRE_WORLD_SIZE_MAX 256u
 #define WIRE_READERS_MAX 128u
 #define WIRE_ERROR_TEXT_MAX 512u
-#define WIRE_NULL_BLOCK UINT32_MAX         /* start of a run of null blocks: no data there */
+#define WIRE_NULL_BLOCK UINT32_MAX /* start of a run of null blocks: no data there */
 
 enum wire_type {
 	/* control socket, in this order */
@@ -108,12 +108,14 @@ struct wire_error {
 	const char *what; /* static text: "session id is empty" */
 };
 
-/* Checks magic, length (WIRE_HEADER_BYTES .. available, and at most WIRE_MESSAGE_BYTES_MAX: else STATUS_TOO_BIG) and fixed_length
- * (WIRE_HEADER_BYTES .. length). 0, or -EBADMSG with *error filled, *header undefined then. Never reads beyond `available`. */
-KVR_MUST_CHECK int wire_header_decode(const void *bytes, size_t available, struct wire_header *header, struct wire_error *error);
-/* For streams: how long is the message that begins at `bytes`, of which `available` bytes have come? Returns its length, 0 when more
- * bytes are needed to know, or -EBADMSG with *error filled: wrong magic (told from the first byte on) or a length outside
- * WIRE_HEADER_BYTES .. limit. The stream cannot be followed after an error. */
+/* Checks magic, length (WIRE_HEADER_BYTES .. available, and at most WIRE_MESSAGE_BYTES_MAX: else STATUS_TOO_BIG) and
+ * fixed_length (WIRE_HEADER_BYTES .. length). 0, or -EBADMSG with *error filled, *header undefined then. Never reads
+ * beyond `available`. */
+KVR_MUST_CHECK int wire_header_decode(
+	const void *bytes, size_t available, struct wire_header *header, struct wire_error *error);
+/* For streams: how long is the message that begins at `bytes`, of which `available` bytes have come? Returns its
+ * length, 0 when more bytes are needed to know, or -EBADMSG with *error filled: wrong magic (told from the first byte
+ * on) or a length outside WIRE_HEADER_BYTES .. limit. The stream cannot be followed after an error. */
 KVR_MUST_CHECK int wire_stream_length(const void *bytes, size_t available, uint32_t limit, struct wire_error *error);
 /* Writes 32 bytes. */
 void wire_header_encode(void *bytes, const struct wire_header *header);
