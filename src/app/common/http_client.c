@@ -118,6 +118,14 @@ static int exchange(
 	return error;
 }
 
+/* "HTTP/1.1 200 ..."; 0 when it is something else. */
+static unsigned read_status(const char *line)
+{
+	if (strncmp(line, "HTTP/1.", 7) != 0 || (line[7] != '0' && line[7] != '1') || line[8] != ' ')
+		return 0;
+	return strspn(line + 9, "0123456789") == 3 ? (unsigned)strtoul(line + 9, NULL, 10) : 0;
+}
+
 /* Takes the answer apart. */
 static int read_answer(const struct text *answer, unsigned *status, struct text *body)
 {
@@ -125,7 +133,8 @@ static int read_answer(const struct text *answer, unsigned *status, struct text 
 	const char *length;
 	size_t rest;
 
-	if (!end || sscanf(answer->bytes, "HTTP/1.%*1[01] %3u", status) != 1)
+	*status = end ? read_status(answer->bytes) : 0;
+	if (*status == 0)
 		return -EBADMSG;
 	rest = answer->length - (size_t)(end + 4 - answer->bytes);
 	length = strcasestr(answer->bytes, "\r\nContent-Length:");

@@ -46,7 +46,7 @@ json_t *kvrailctl_read_status(const struct text *page)
 	json_error_t error;
 	json_t *status = json_loadb(page->bytes ? page->bytes : "", page->length, 0, &error);
 
-	if (status && json_is_object(status))
+	if (json_is_object(status))
 		return status;
 	json_decref(status);
 	kvrailctl_complain("the status page is no JSON object; is this address kvraild's?");

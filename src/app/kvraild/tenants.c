@@ -96,6 +96,7 @@ static int read_whole(const char *path, char *bytes, size_t size, struct stat *s
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t length = -1;
 
+	memset(status, 0, sizeof(*status));
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, status) == 0)
