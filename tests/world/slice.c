@@ -355,8 +355,8 @@ int slice_register(struct slice_client *client, const struct slice_model *as)
 	model.rank = as->rank;
 	model.readers = as->readers;
 	model.reader = as->reader;
-	error = client_submit_register(client->client, &model, as->scheduler ? NULL : &layout, fingerprint,
-		&client->registration, &ticket);
+	error = client_submit_register(
+		client->client, &model, as->scheduler ? NULL : &layout, fingerprint, &client->registration, &ticket);
 	return error ? error : slice_wait(client->slice, client->client, ticket, &result);
 }
 

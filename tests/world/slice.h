@@ -44,11 +44,11 @@ struct slice {
 	uint64_t seed;
 	struct server_options options;
 	struct verbs_device *server_device;
-	struct server *server;    /* NULL: there is none */
-	bool deaf;                /* connections are taken by nobody */
+	struct server *server; /* NULL: there is none */
+	bool deaf;             /* connections are taken by nobody */
 	struct stream *deaf_ends[64];
 	uint32_t deaf_count;
-	uint32_t connects;        /* attempts of all clients */
+	uint32_t connects; /* attempts of all clients */
 	struct control_tenant tenants[SLICE_TENANTS];
 	struct l1_area area;
 	uint64_t now_ns;
@@ -142,7 +142,8 @@ int slice_clear(struct slice_client *client, struct kvr_result *result);
 /* All outcomes are `outcome`. */
 void slice_outcomes_are(const struct slice_request *request, uint8_t outcome);
 /* Chunk `chunk` of the request holds the bytes of `mark`, which were stored as chunk `chunk` of a request. */
-bool slice_delivered(const struct slice_client *client, const struct slice_request *request, uint32_t chunk, uint32_t mark);
+bool slice_delivered(
+	const struct slice_client *client, const struct slice_request *request, uint32_t chunk, uint32_t mark);
 /* It holds the bytes of one mark below `limit`: that mark, or UINT32_MAX when it holds a mixture or none. */
 uint32_t slice_mark_of(
 	const struct slice_client *client, const struct slice_request *request, uint32_t chunk, uint32_t limit);

@@ -149,7 +149,8 @@ void slice_outcomes_are(const struct slice_request *request, uint8_t outcome)
 		assert_int_equal(request->outcomes[c], outcome);
 }
 
-bool slice_delivered(const struct slice_client *client, const struct slice_request *request, uint32_t chunk, uint32_t mark)
+bool slice_delivered(
+	const struct slice_client *client, const struct slice_request *request, uint32_t chunk, uint32_t mark)
 {
 	for (uint32_t i = chunk * SLICE_BLOCKS_PER_CHUNK; i < (chunk + 1) * SLICE_BLOCKS_PER_CHUNK; i++) {
 		if (!slice_holds(client, request->ids[i], mark, i))
