@@ -125,41 +125,56 @@ static void add_allowed_nodes(struct machine *machine, const char *root)
 		machine->nodes[i].allowed &= allowed[i];
 }
 
-/* The limits of one control group: "200000 100000" or "max 100000"; bytes or "max". The strictest of all groups counts. */
+/* The strictest of all groups counts. */
+static void limit_processors(struct machine *machine, unsigned long long quota, unsigned long long period)
+{
+	uint32_t millis;
+
+	if (quota == 0 || period == 0 || quota / period >= 100000)
+		return;
+	millis = (uint32_t)(quota / period * 1000 + quota % period * 1000 / period);
+	if (millis && (machine->quota_millis == 0 || millis < machine->quota_millis))
+		machine->quota_millis = millis;
+}
+
+static void limit_memory(struct machine *machine, unsigned long long bytes)
+{
+	/* "No limit" of version 1 is a number near the largest one. */
+	if (bytes && bytes < 1ULL << 62 && (machine->memory_limit_bytes == 0 || bytes < machine->memory_limit_bytes))
+		machine->memory_limit_bytes = bytes;
+}
+
+/* The limits of one control group of version 2, "200000 100000" or "max 100000", or of version 1, which has a file for each number
+ * and -1 for none. */
 static void add_group_limits(struct machine *machine, const char *folder)
 {
-	unsigned long long quota, period, bytes;
-	char line[128], *end;
+	char line[128], period[128], *end;
+	unsigned long long quota;
 
 	if (read_line(line, sizeof(line), "%s/cpu.max", folder) && line[0] != 'm') {
 		quota = strtoull(line, &end, 10);
-		period = strtoull(end, NULL, 10);
-		if (quota > 0 && period > 0 && quota / period < 100000) {
-			uint32_t millis = (uint32_t)(quota * 1000 / period);
-
-			if (machine->quota_millis == 0 || millis < machine->quota_millis)
-				machine->quota_millis = millis;
-		}
+		limit_processors(machine, quota, strtoull(end, NULL, 10));
 	}
-	if (read_line(line, sizeof(line), "%s/memory.max", folder) && line[0] != 'm') {
-		bytes = strtoull(line, NULL, 10);
-		if (bytes > 0 && (machine->memory_limit_bytes == 0 || bytes < machine->memory_limit_bytes))
-			machine->memory_limit_bytes = bytes;
-	}
+	if (read_line(line, sizeof(line), "%s/cpu.cfs_quota_us", folder) && line[0] != '-' &&
+		read_line(period, sizeof(period), "%s/cpu.cfs_period_us", folder))
+		limit_processors(machine, strtoull(line, NULL, 10), strtoull(period, NULL, 10));
+	if (read_line(line, sizeof(line), "%s/memory.max", folder) && line[0] != 'm')
+		limit_memory(machine, strtoull(line, NULL, 10));
+	if (read_line(line, sizeof(line), "%s/memory.limit_in_bytes", folder))
+		limit_memory(machine, strtoull(line, NULL, 10));
 }
 
-/* Control groups of version 2: the process' own and all above it. In a container the mounted root is the container's group. */
-static void add_limits(struct machine *machine, const char *root)
+/* A group and all above it. In a container the mounted root is the container's group, whatever the path says. */
+static void add_limits_up(struct machine *machine, const char *root, const char *mount, const char *path)
 {
-	char line[256] = "", folder[PATH_BYTES];
-	size_t base;
+	char folder[PATH_BYTES];
+	size_t base = (size_t)snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup%s", root, mount);
 	char *slash;
 
-	if (!read_line(line, sizeof(line), "%s/proc/self/cgroup", root) || strncmp(line, "0::/", 4) != 0)
-		line[0] = '\0';
-	base = (size_t)snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup", root);
-	if (line[0] && line[4])
-		snprintf(folder + base, sizeof(folder) - base, "%s", line + 3);
+	if (base + strlen(path) >= sizeof(folder))
+		return;
+	if (path[0] == '/' && path[1])
+		text_copy(folder + base, sizeof(folder) - base, path);
 	for (;;) {
 		add_group_limits(machine, folder);
 		slash = strrchr(folder + base, '/');
@@ -167,6 +182,45 @@ static void add_limits(struct machine *machine, const char *root)
 			return;
 		*slash = '\0';
 	}
+}
+
+static bool has_controller(const char *list, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (const char *at = list; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+		if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+/* Lines "hierarchy:controllers:path"; version 2 has hierarchy 0 and no controllers. */
+static void add_limits(struct machine *machine, const char *root)
+{
+	char path[PATH_BYTES], line[PATH_BYTES];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file)) {
+		char *controllers = strchr(line, ':');
+		char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+
+		line[strcspn(line, "\n")] = '\0';
+		if (!group)
+			continue;
+		*group++ = '\0';
+		controllers++;
+		if (controllers[0] == '\0')
+			add_limits_up(machine, root, "", group);
+		if (has_controller(controllers, "cpu"))
+			add_limits_up(machine, root, "/cpu", group);
+		if (has_controller(controllers, "memory"))
+			add_limits_up(machine, root, "/memory", group);
+	}
+	if (file)
+		fclose(file);
 }
 
 /* "16.0 GT/s PCIe", and a number of lanes. */
