@@ -7,11 +7,19 @@
 
 #include "mgmt/control_private.h"
 
+static void control_destroy_helpers(struct control *control)
+{
+	helper_destroy(&control->connector);
+	helper_destroy(&control->importer);
+	helper_destroy(&control->reclaim);
+}
+
 int control_create(const struct control_options *options, struct control **out)
 {
 	struct control *control;
-	int error = -EINVAL;
+	int error;
 
+	*out = NULL;
 	if (!options->management || options->worker_count == 0 || options->worker_count > 64 ||
 		options->tenant_count == 0 || options->connections_max == 0)
 		return -EINVAL;
@@ -32,20 +40,23 @@ int control_create(const struct control_options *options, struct control **out)
 	error = -ENOMEM;
 	control->tenants = calloc(options->tenant_count, sizeof(control->tenants[0]));
 	control->slots = calloc(options->connections_max, sizeof(struct control_client *));
-	if (!control->tenants || !control->slots)
+	if (!control->tenants || !control->slots || fault_point("control_create/tables"))
 		goto free_tables;
 	memcpy(control->tenants, options->tenants, options->tenant_count * sizeof(control->tenants[0]));
 	control->options.tenants = control->tenants;
-	error = helper_create("kvr-memory", options->helper_threads, options->connections_max + 1, &control->helper);
-	if (error)
-		goto free_tables;
-	error = helper_create("kvr-reclaim", options->helper_threads, options->connections_max + 1, &control->reclaim);
-	if (error)
-		goto destroy_helper;
-	*out = control;
-	return 0;
-destroy_helper:
-	helper_destroy(&control->helper);
+	error = helper_create("kvr-connect", options->helper_threads, options->connections_max, &control->connector);
+	if (!error)
+		error = helper_create(
+			"kvr-memory", options->helper_threads, options->connections_max, &control->importer);
+	if (!error)
+		error = helper_create(
+			"kvr-reclaim", options->helper_threads, options->connections_max, &control->reclaim);
+	if (!error) {
+		*out = control;
+		return 0;
+	}
+	control_destroy_helpers(control);
+	explicit_bzero(control->tenants, options->tenant_count * sizeof(control->tenants[0]));
 free_tables:
 	free(control->tenants);
 	free(control->slots);
@@ -61,13 +72,13 @@ void control_destroy(struct control **pointer)
 
 	if (!control)
 		return;
+	/* Jobs look at their clients. */
+	control_destroy_helpers(control);
 	list_for_each_safe(node, &control->clients)
 		control_client_free(KVR_CONTAINER_OF(node, struct control_client, node));
 	/* Answers that never came. */
 	list_for_each_safe(node, &control->requests)
 		free(KVR_CONTAINER_OF(node, struct control_request, node));
-	helper_destroy(&control->helper);
-	helper_destroy(&control->reclaim);
 	explicit_bzero(control->tenants, control->options.tenant_count * sizeof(control->tenants[0]));
 	free(control->tenants);
 	free(control->slots);
@@ -229,7 +240,8 @@ bool control_step(struct control *control, uint64_t now_ns)
 
 	control->now_ns = now_ns;
 	busy = control_read_mail(control);
-	busy |= control_collect(control->helper);
+	busy |= control_collect(control->connector);
+	busy |= control_collect(control->importer);
 	busy |= control_collect(control->reclaim);
 	list_for_each_safe(node, &control->clients)
 		busy |= control_client_step(KVR_CONTAINER_OF(node, struct control_client, node));
@@ -273,7 +285,7 @@ const struct control_counters *control_counters(const struct control *control)
 int control_request_status(struct control *control, struct status_snapshot *snapshot,
 	void (*done)(void *context, struct status_snapshot *snapshot), void *context)
 {
-	struct control_request *request = calloc(1, sizeof(*request));
+	struct control_request *request = fault_point("control_request/object") ? NULL : calloc(1, sizeof(*request));
 
 	if (!request)
 		return -ENOMEM;
@@ -292,7 +304,7 @@ int control_request_status(struct control *control, struct status_snapshot *snap
 int control_request_clear(struct control *control, struct clear_job *job,
 	void (*done)(void *context, struct clear_job *job), void *context)
 {
-	struct control_request *request = calloc(1, sizeof(*request));
+	struct control_request *request = fault_point("control_request/object") ? NULL : calloc(1, sizeof(*request));
 
 	if (!request)
 		return -ENOMEM;
@@ -347,6 +359,7 @@ uint32_t control_list_clients(const struct control *control, struct control_clie
 
 void control_watch(const struct control *control, void (*watch)(void *context, int fd), void *context)
 {
+	struct helper *const helpers[] = { control->connector, control->importer, control->reclaim };
 	int fd;
 
 	list_for_each(node, &control->clients) {
@@ -356,12 +369,11 @@ void control_watch(const struct control *control, void (*watch)(void *context, i
 		if (fd >= 0)
 			watch(context, fd);
 	}
-	fd = helper_event_fd(control->helper);
-	if (fd >= 0)
-		watch(context, fd);
-	fd = helper_event_fd(control->reclaim);
-	if (fd >= 0)
-		watch(context, fd);
+	for (unsigned i = 0; i < KVR_COUNT_OF(helpers); i++) {
+		fd = helper_event_fd(helpers[i]);
+		if (fd >= 0)
+			watch(context, fd);
+	}
 }
 
 bool control_watch_changed(struct control *control)

@@ -55,7 +55,7 @@ KVR_MUST_CHECK int control_create(const struct control_options *options, struct 
 /* After control_idle. */
 void control_destroy(struct control **control);
 
-/* Takes over an accepted stream. -EUSERS (told to the peer, then closed) or -ENOMEM: the stream is closed. */
+/* Takes over an accepted stream. -EUSERS (too many clients, or draining) or -ENOMEM: told to the peer, then the stream is closed. */
 int control_accept(struct control *control, struct stream *stream, uint64_t now_ns);
 bool control_step(struct control *control, uint64_t now_ns);
 uint64_t control_next_ns(const struct control *control);

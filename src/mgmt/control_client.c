@@ -26,6 +26,7 @@ void control_client_send(
 {
 	if (!client->stream)
 		return;
+	/* Without memory the text has failed, and the next step ends the conversation. */
 	if (fd_count > 0) {
 		memcpy(client->out_fds, fds, fd_count * sizeof(fds[0]));
 		client->out_fd_count = fd_count;
@@ -43,6 +44,8 @@ void control_client_send_error(
 	va_list arguments;
 	ssize_t length;
 
+	if (!client->stream)
+		return;
 	va_start(arguments, format);
 	vsnprintf(words, sizeof(words), format, arguments);
 	va_end(arguments);
@@ -55,6 +58,14 @@ void control_client_send_error(
 	length = error_reply_encode(bytes, sizeof(bytes), &reply);
 	if (length > 0)
 		control_client_send(client, bytes, (size_t)length, NULL, 0);
+}
+
+void control_client_send_malformed(
+	struct control_client *client, const struct wire_header *header, const struct wire_error *error)
+{
+	control_client_send_error(client, header, error->status, "%s byte %u: %s", wire_type_name(header->type),
+		error->offset, error->what);
+	client->close_after_send = client->state < CLIENT_READY;
 }
 
 void control_client_reply_done(
@@ -76,14 +87,33 @@ int control_client_claim_fd(struct control_client *client)
 	fd = client->fds[0];
 	client->fd_count--;
 	memmove(client->fds, client->fds + 1, client->fd_count * sizeof(client->fds[0]));
+	memmove(client->fd_ends, client->fd_ends + 1, client->fd_count * sizeof(client->fd_ends[0]));
 	return fd;
+}
+
+/* What came with earlier messages, which had no use for it, is not taken for this one's. */
+static void control_client_drop_old_fds(struct control_client *client)
+{
+	while (client->fd_count > 0 && client->fd_ends[0] <= client->received_bytes - client->inbox.length)
+		close(control_client_claim_fd(client));
+}
+
+static struct helper *control_helper_of(const struct control *control, enum client_job_kind kind)
+{
+	switch (kind) {
+	case CLIENT_JOB_CONNECT:
+		return control->connector;
+	case CLIENT_JOB_IMPORT:
+		return control->importer;
+	default:
+		return control->reclaim;
+	}
 }
 
 void control_client_submit_job(
 	struct control_client *client, enum client_job_kind kind, const struct wire_header *header)
 {
 	struct client_job *job = &client->job;
-	struct helper *helper = kind == CLIENT_JOB_TEARDOWN ? client->control->reclaim : client->control->helper;
 
 	static void (*const run[])(struct client_job * job) = {
 		[CLIENT_JOB_CONNECT] = control_client_connect_run,
@@ -99,7 +129,7 @@ void control_client_submit_job(
 	job->execute = run[kind];
 	job->job.run = control_client_job_run;
 	job->job.result = 0;
-	job->waiting = !helper_submit(helper, &job->job);
+	job->waiting = !helper_submit(control_helper_of(client->control, kind), &job->job);
 }
 
 void control_client_job_run(struct helper_job *helper_job)
@@ -109,38 +139,70 @@ void control_client_job_run(struct helper_job *helper_job)
 	job->execute(job);
 }
 
+/* Told why, then closed: HELLO_REPLY without a HELLO. */
+static void control_turn_away(struct control *control, struct stream *stream, uint16_t status, const char *why)
+{
+	static const struct wire_header hello = { .type = WIRE_HELLO };
+	struct control_client refused;
+
+	kvr_counter_add(&control->counters.refused_total, 1);
+	memset(&refused, 0, sizeof(refused));
+	refused.control = control;
+	refused.stream = stream;
+	text_copy(refused.name, sizeof(refused.name), stream->name);
+	control_client_send_error(&refused, &hello, status, "%s: %u of %u clients are connected", why,
+		control->client_count, control->options.connections_max);
+	/* Best effort: a fresh socket has room for it. */
+	if (refused.outbox.length > 0 &&
+		stream->ops->send(stream, refused.outbox.bytes, refused.outbox.length, NULL, 0) < 0)
+		log_debug("control: a refused client did not take its refusal");
+	text_fini(&refused.outbox);
+	stream->ops->close(stream);
+}
+
+static struct control_client *control_client_make(void)
+{
+	/* Parts of a connection lie on cache lines of their own. */
+	struct control_client *client = fault_point("control_accept/client")
+		? NULL
+		: aligned_alloc(KVR_CACHE_LINE, sizeof(*client));
+
+	if (!client)
+		return NULL;
+	memset(client, 0, sizeof(*client));
+	client->connection.region_count = CONTROL_REGIONS_MAX;
+	client->connection.regions = fault_point("control_accept/regions")
+		? NULL
+		: calloc(CONTROL_REGIONS_MAX, sizeof(struct layout_region));
+	if (!client->connection.regions) {
+		free(client);
+		return NULL;
+	}
+	list_init(&client->connection.requests_in_management);
+	list_init(&client->connection.registrations);
+	list_init(&client->connection.sessions);
+	return client;
+}
+
 int control_accept(struct control *control, struct stream *stream, uint64_t now_ns)
 {
 	struct control_client *client;
 	uint32_t slot = 0;
 
+	if (control->draining) {
+		control_turn_away(control, stream, STATUS_SHUTTING_DOWN, "the server is shutting down");
+		return -EUSERS;
+	}
 	while (slot < control->options.connections_max && control->slots[slot])
 		slot++;
-	client = slot < control->options.connections_max ? calloc(1, sizeof(*client)) : NULL;
-	if (client)
-		client->connection.regions = calloc(CONTROL_REGIONS_MAX, sizeof(struct layout_region));
-	if (!client || !client->connection.regions || control->draining) {
-		struct control_client refused;
-		struct wire_header hello;
-		uint16_t status = control->draining ? STATUS_SHUTTING_DOWN : STATUS_LIMIT;
-
-		free(client);
-		kvr_counter_add(&control->counters.refused_total, 1);
-		memset(&refused, 0, sizeof(refused));
-		memset(&hello, 0, sizeof(hello));
-		hello.type = WIRE_HELLO;
-		refused.control = control;
-		refused.stream = stream;
-		text_copy(refused.name, sizeof(refused.name), stream->name);
-		control_client_send_error(&refused, &hello, status, "%u of %u clients are connected",
-			control->client_count, control->options.connections_max);
-		/* Best effort: a fresh socket has room for it. */
-		if (refused.outbox.length > 0 &&
-			stream->ops->send(stream, refused.outbox.bytes, refused.outbox.length, NULL, 0) < 0)
-			log_debug("control: a refused client did not take its refusal");
-		text_fini(&refused.outbox);
-		stream->ops->close(stream);
+	if (slot == control->options.connections_max) {
+		control_turn_away(control, stream, STATUS_LIMIT, "no room for one more client");
 		return -EUSERS;
+	}
+	client = control_client_make();
+	if (!client) {
+		control_turn_away(control, stream, STATUS_BUSY, "no memory for one more client");
+		return -ENOMEM;
 	}
 	client->control = control;
 	client->stream = stream;
@@ -149,12 +211,8 @@ int control_accept(struct control *control, struct stream *stream, uint64_t now_
 	client->connected_ns = now_ns;
 	text_copy(client->name, sizeof(client->name), stream->name);
 	client->connection.number = slot;
-	client->connection.region_count = CONTROL_REGIONS_MAX;
 	client->connection.control = client;
 	client->connection.last_seen_ns = now_ns;
-	list_init(&client->connection.requests_in_management);
-	list_init(&client->connection.registrations);
-	list_init(&client->connection.sessions);
 	control->slots[slot] = client;
 	control->client_count++;
 	control->watch_changed = true;
@@ -239,7 +297,7 @@ static void control_client_dispatch(
 	static const struct {
 		uint16_t type;
 		enum client_state state;
-		void (*handle)(struct control_client *client, const uint8_t *bytes, uint32_t length);
+		void (*handle)(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
 	} table[] = {
 		{ WIRE_HELLO, CLIENT_HELLO, control_client_on_hello },
 		{ WIRE_AUTHENTICATE, CLIENT_CHALLENGE, control_client_on_authenticate },
@@ -250,11 +308,17 @@ static void control_client_dispatch(
 		{ WIRE_UNREGISTER, CLIENT_CONNECTED, control_client_on_unregister },
 	};
 
+	if (header->boot_id != 0 && header->boot_id != client->control->options.boot_id) {
+		control_client_send_error(client, header, STATUS_WRONG_BOOT,
+			"this server has been started since: connect anew, with boot id 0");
+		client->close_after_send = client->state < CLIENT_READY;
+		return;
+	}
 	for (unsigned i = 0; i < KVR_COUNT_OF(table); i++) {
 		if (table[i].type != header->type)
 			continue;
 		if (table[i].state == client->state) {
-			table[i].handle(client, bytes, header->length);
+			table[i].handle(client, header, bytes);
 			return;
 		}
 		if (client->state < CLIENT_READY) {
@@ -272,7 +336,8 @@ static void control_client_dispatch(
 	client->close_after_send = client->state < CLIENT_READY;
 }
 
-/* One message, if there is a whole one and the client is not waiting for an answer. */
+/* One message, if there is a whole one and the client has taken the answer to the one before: who asks without reading the answers
+ * fills its own socket, not the server's memory. */
 static bool control_client_parse(struct control_client *client)
 {
 	struct control_counters *counters = &client->control->counters;
@@ -281,7 +346,7 @@ static bool control_client_parse(struct control_client *client)
 	int length;
 
 	if (!client->stream || client->close_after_send || client->answer_pending ||
-		client->job.kind != CLIENT_JOB_NONE || client->inbox.length == 0)
+		client->job.kind != CLIENT_JOB_NONE || client->inbox.length == 0 || client->outbox.length > 0)
 		return false;
 	/* What is no frame of ours is refused at the first byte that differs (pitfalls O06). */
 	length = wire_stream_length(client->inbox.bytes, client->inbox.length, WIRE_CONTROL_BYTES_MAX, &error);
@@ -294,24 +359,40 @@ static bool control_client_parse(struct control_client *client)
 		control_client_close(client, error.what);
 		return true;
 	}
+	control_client_drop_old_fds(client);
 	control_client_dispatch(client, &header, (const uint8_t *)client->inbox.bytes);
 	client->inbox.length -= (size_t)length;
 	memmove(client->inbox.bytes, client->inbox.bytes + length, client->inbox.length);
 	return true;
 }
 
+/* A message ahead is enough: a client that floods waits in its socket. */
+static bool control_client_full(const struct control_client *client)
+{
+	struct wire_error error;
+	int length;
+
+	if (client->inbox.length < CONTROL_RECEIVE_STEP)
+		return false;
+	length = wire_stream_length(client->inbox.bytes, client->inbox.length, WIRE_CONTROL_BYTES_MAX, &error);
+	return length < 0 || client->inbox.length >= (size_t)length;
+}
+
 static bool control_client_receive(struct control_client *client)
 {
 	char bytes[CONTROL_RECEIVE_STEP];
+	unsigned known = client->fd_count;
 	ssize_t length;
 
-	/* One message ahead is enough: a client that floods waits in its socket. */
-	if (!client->stream || client->inbox.length >= WIRE_CONTROL_BYTES_MAX)
+	if (!client->stream || control_client_full(client))
 		return false;
 	length = client->stream->ops->receive(
 		client->stream, bytes, sizeof(bytes), client->fds, &client->fd_count, STREAM_FDS_MAX);
 	if (length == -EAGAIN)
 		return false;
+	client->received_bytes += length > 0 ? (uint64_t)length : 0;
+	while (known < client->fd_count)
+		client->fd_ends[known++] = client->received_bytes;
 	if (length <= 0) {
 		if (client->state == CLIENT_CONNECTED)
 			kvr_counter_add(&client->control->counters.clients_lost_total, 1);
@@ -362,19 +443,19 @@ bool control_client_step(struct control_client *client)
 	struct control *control = client->control;
 	bool busy = false;
 
-	if (client->job.kind != CLIENT_JOB_NONE && client->job.waiting) {
-		struct helper *helper = client->job.kind == CLIENT_JOB_TEARDOWN ? control->reclaim : control->helper;
-
-		client->job.waiting = !helper_submit(helper, &client->job.job);
-	}
-	if (client->stream && client->state < CLIENT_CONNECTED && client->deadline_ns &&
-		control->now_ns >= client->deadline_ns) {
+	if (client->job.kind != CLIENT_JOB_NONE && client->job.waiting)
+		client->job.waiting = !helper_submit(control_helper_of(control, client->job.kind), &client->job.job);
+	/* A queue pair that takes long to make is not the client's fault. */
+	if (client->stream && client->state < CLIENT_CONNECTED && client->job.kind == CLIENT_JOB_NONE &&
+		client->deadline_ns && control->now_ns >= client->deadline_ns) {
 		kvr_counter_add(&control->counters.handshake_timeouts_total, 1);
 		control_client_close(client, "it did not finish the handshake in time");
 		return true;
 	}
 	busy |= control_client_receive(client);
 	busy |= control_client_parse(client);
+	if (client->outbox.failed)
+		control_client_close(client, "no memory for an answer");
 	busy |= control_client_flush(client);
 	return busy;
 }

@@ -61,7 +61,8 @@ static uint32_t control_tenant_of_uid(const struct control *control, uint32_t ui
 	return 0;
 }
 
-static void control_client_challenge(struct control_client *client)
+/* 0 or -errno: a challenge that can be guessed is worse than none. */
+static int control_client_challenge(struct control_client *client)
 {
 	struct control *control = client->control;
 	uint64_t word;
@@ -71,12 +72,13 @@ static void control_client_challenge(struct control_client *client)
 			word = random_next(&control->random);
 			memcpy(client->challenge + 8 * i, &word, sizeof(word));
 		}
-	} else if (random_secret(client->challenge, sizeof(client->challenge))) {
-		control_client_close(client, "no random bytes from the kernel");
+		return 0;
 	}
+	return fault_point("control_challenge/random") ? -EIO
+						       : random_secret(client->challenge, sizeof(client->challenge));
 }
 
-void control_client_on_hello(struct control_client *client, const uint8_t *bytes, uint32_t length)
+void control_client_on_hello(struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	struct control *control = client->control;
 	struct hello_reply reply;
@@ -84,11 +86,8 @@ void control_client_on_hello(struct control_client *client, const uint8_t *bytes
 	struct hello hello;
 	uint8_t out[1024];
 
-	if (hello_decode(bytes, length, &hello, &error)) {
-		struct wire_header header = { .type = WIRE_HELLO };
-
-		control_client_send_error(client, &header, error.status, "HELLO byte %u: %s", error.offset, error.what);
-		client->close_after_send = true;
+	if (hello_decode(bytes, header->length, &hello, &error)) {
+		control_client_send_malformed(client, header, &error);
 		return;
 	}
 	if (hello.client.length > 0)
@@ -97,14 +96,14 @@ void control_client_on_hello(struct control_client *client, const uint8_t *bytes
 	text_take(client->driver, sizeof(client->driver), &hello.driver);
 	memcpy(client->connection.name, client->name, sizeof(client->connection.name));
 	if (hello.version_min > WIRE_VERSION_MAX || hello.version_max < WIRE_VERSION_MIN) {
-		control_client_send_error(client, &hello.header, STATUS_UNSUPPORTED_VERSION,
+		control_client_send_error(client, header, STATUS_UNSUPPORTED_VERSION,
 			"the client speaks versions %u to %u, this server %u to %u", hello.version_min,
 			hello.version_max, WIRE_VERSION_MIN, WIRE_VERSION_MAX);
 		client->close_after_send = true;
 		return;
 	}
 	if (control->options.require_tenant && hello.tenant.length == 0) {
-		control_client_send_error(client, &hello.header, STATUS_NOT_ALLOWED,
+		control_client_send_error(client, header, STATUS_NOT_ALLOWED,
 			"this server wants clients to name their tenant (option require-tenant)");
 		client->close_after_send = true;
 		return;
@@ -116,25 +115,30 @@ void control_client_on_hello(struct control_client *client, const uint8_t *bytes
 		client->credits = hello.want_credits;
 	client->connection.credits = client->credits;
 	memset(&reply, 0, sizeof(reply));
-	reply.header = control_client_reply_header(client, &hello.header, STATUS_OK);
-	if (client->stream->carries_fds && client->stream->peer.pid > 0) {
+	reply.header = control_client_reply_header(client, header, STATUS_OK);
+	/* The user is known even where the process is not: a client in a container has no number here. */
+	if (client->stream->carries_fds && client->stream->peer.uid != (uid_t)-1) {
 		if (!control_client_bind(
-			    client, &hello.header, control_tenant_of_uid(control, (uint32_t)client->stream->peer.uid)))
+			    client, header, control_tenant_of_uid(control, (uint32_t)client->stream->peer.uid)))
 			return;
 	} else if (control->options.trust_tcp) {
-		if (!control_client_bind(client, &hello.header, 0))
+		if (!control_client_bind(client, header, 0))
 			return;
 	} else {
-		control_client_challenge(client);
+		if (control_client_challenge(client)) {
+			control_client_close(client, "no random bytes from the kernel");
+			return;
+		}
 		client->state = CLIENT_CHALLENGE;
 		reply.authentication = AUTHENTICATION_CHALLENGE;
 	}
 	reply.challenge = client->challenge;
 	reply.info = control_client_info(client);
-	control_client_reply_done(client, &hello.header, out, hello_reply_encode(out, sizeof(out), &reply));
+	control_client_reply_done(client, header, out, hello_reply_encode(out, sizeof(out), &reply));
 }
 
-void control_client_on_authenticate(struct control_client *client, const uint8_t *bytes, uint32_t length)
+void control_client_on_authenticate(
+	struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	struct control *control = client->control;
 	struct authenticate_reply reply;
@@ -143,12 +147,8 @@ void control_client_on_authenticate(struct control_client *client, const uint8_t
 	uint8_t proof[32];
 	uint8_t out[1024];
 
-	if (authenticate_decode(bytes, length, &message, &error)) {
-		struct wire_header header = { .type = WIRE_AUTHENTICATE };
-
-		control_client_send_error(
-			client, &header, error.status, "AUTHENTICATE byte %u: %s", error.offset, error.what);
-		client->close_after_send = true;
+	if (authenticate_decode(bytes, header->length, &message, &error)) {
+		control_client_send_malformed(client, header, &error);
 		return;
 	}
 	for (uint32_t i = 0; i < control->options.tenant_count; i++) {
@@ -160,19 +160,17 @@ void control_client_on_authenticate(struct control_client *client, const uint8_t
 			    tenant->key_name, strlen(tenant->key_name), proof) ||
 			!digest_equal(proof, message.proof))
 			break;
-		if (!control_client_bind(client, &message.header, i))
+		if (!control_client_bind(client, header, i))
 			return;
 		memset(&reply, 0, sizeof(reply));
-		reply.header = control_client_reply_header(client, &message.header, STATUS_OK);
+		reply.header = control_client_reply_header(client, header, STATUS_OK);
 		reply.info = control_client_info(client);
-		control_client_reply_done(
-			client, &message.header, out, authenticate_reply_encode(out, sizeof(out), &reply));
+		control_client_reply_done(client, header, out, authenticate_reply_encode(out, sizeof(out), &reply));
 		return;
 	}
 	/* One answer for an unknown key and a wrong proof: names are not given away. */
 	kvr_counter_add(&control->counters.authentication_failures_total, 1);
-	control_client_send_error(
-		client, &message.header, STATUS_AUTHENTICATION_FAILED, "the key's name or secret is wrong");
+	control_client_send_error(client, header, STATUS_AUTHENTICATION_FAILED, "the key's name or secret is wrong");
 	client->close_after_send = true;
 }
 
@@ -181,9 +179,6 @@ static uint32_t control_choose_worker(const struct control *control, const struc
 	uint32_t best = UINT32_MAX;
 
 	for (uint32_t i = 0; i < control->options.worker_count; i++) {
-		struct verbs_qp_options options;
-
-		worker_qp_options(control->workers[i], &options);
 		if (strcmp(worker_device(control->workers[i])->driver->name, client->driver) != 0)
 			continue;
 		if (best == UINT32_MAX || control->worker_connections[i] < control->worker_connections[best])
@@ -192,7 +187,7 @@ static uint32_t control_choose_worker(const struct control *control, const struc
 	return best;
 }
 
-void control_client_on_connect(struct control_client *client, const uint8_t *bytes, uint32_t length)
+void control_client_on_connect(struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	struct control *control = client->control;
 	struct connect_request request;
@@ -200,22 +195,19 @@ void control_client_on_connect(struct control_client *client, const uint8_t *byt
 	struct wire_error error;
 	uint32_t worker;
 
-	if (connect_request_decode(bytes, length, &request, &error)) {
-		struct wire_header header = { .type = WIRE_CONNECT };
-
-		control_client_send_error(
-			client, &header, error.status, "CONNECT byte %u: %s", error.offset, error.what);
+	if (connect_request_decode(bytes, header->length, &request, &error)) {
+		control_client_send_malformed(client, header, &error);
 		return;
 	}
 	if (request.rail != 0) {
-		control_client_send_error(client, &request.header, STATUS_UNSUPPORTED,
+		control_client_send_error(client, header, STATUS_UNSUPPORTED,
 			"this server has one rail a client, rail %u was asked for", request.rail);
 		return;
 	}
 	worker = control_choose_worker(control, client);
 	if (worker == UINT32_MAX) {
-		control_client_send_error(client, &request.header, STATUS_UNSUPPORTED,
-			"this server has no \"%s\" device", client->driver);
+		control_client_send_error(
+			client, header, STATUS_UNSUPPORTED, "this server has no \"%s\" device", client->driver);
 		return;
 	}
 	client->connection.worker_index = worker;
@@ -228,12 +220,14 @@ void control_client_on_connect(struct control_client *client, const uint8_t *byt
 	job->peer = client->stream->peer;
 	memcpy(job->address, request.address, request.address_length);
 	job->address_length = request.address_length;
-	job->fd_count = client->fd_count;
-	memcpy(job->fds, client->fds, client->fd_count * sizeof(client->fds[0]));
-	control_client_submit_job(client, CLIENT_JOB_CONNECT, &request.header);
+	job->fd_count = 0;
+	while (client->fd_count > 0)
+		job->fds[job->fd_count++] = control_client_claim_fd(client);
+	job->reply_fd_count = 0;
+	control_client_submit_job(client, CLIENT_JOB_CONNECT, header);
 }
 
-/* On the helper: creating a queue pair enters the kernel. The client's descriptors stay the client's until the job is back. */
+/* On the helper: creating a queue pair enters the kernel. */
 void control_client_connect_run(struct client_job *job)
 {
 	const struct verbs_driver *driver = job->device->driver;
@@ -246,7 +240,7 @@ void control_client_connect_run(struct client_job *job)
 			connection->qp, job->address, job->address_length, job->fds, job->fd_count, &job->peer);
 	if (!error)
 		error = driver->qp_address(connection->qp, job->address, sizeof(job->address), &job->address_length,
-			job->fds, &job->fd_count);
+			job->reply_fds, &job->reply_fd_count);
 	job->job.result = error;
 }
 
@@ -258,8 +252,8 @@ void control_client_connect_done(struct control_client *client, int result)
 	ssize_t length;
 
 	/* The driver has duplicated what it needs. */
-	while (client->fd_count > 0)
-		close(client->fds[--client->fd_count]);
+	while (job->fd_count > 0)
+		close(job->fds[--job->fd_count]);
 	if (!client->stream)
 		return;
 	if (result) {
@@ -275,9 +269,10 @@ void control_client_connect_done(struct control_client *client, int result)
 	length = connect_reply_encode(out, sizeof(out), &reply);
 	if (length < 0) {
 		control_client_reply_done(client, &job->header, out, length);
+		client->close_after_send = true;
 		return;
 	}
-	control_client_send(client, out, (size_t)length, job->fds, job->fd_count);
+	control_client_send(client, out, (size_t)length, job->reply_fds, job->reply_fd_count);
 	client->state = CLIENT_CONNECTED;
 	client->announced = true;
 	control_post(client->control, MANAGEMENT_ATTACH, &client->connection, 0);

@@ -37,7 +37,7 @@ static const char *text_of_import(int error)
 	}
 }
 
-void control_client_on_memory(struct control_client *client, const uint8_t *bytes, uint32_t length)
+void control_client_on_memory(struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	struct client_job *job = &client->job;
 	struct memory_request request;
@@ -45,17 +45,14 @@ void control_client_on_memory(struct control_client *client, const uint8_t *byte
 	uint32_t region = 0;
 	int fd = -1;
 
-	if (memory_request_decode(bytes, length, &request, &error)) {
-		struct wire_header header = { .type = WIRE_MEMORY };
-
-		control_client_send_error(
-			client, &header, error.status, "MEMORY byte %u: %s", error.offset, error.what);
+	if (memory_request_decode(bytes, header->length, &request, &error)) {
+		control_client_send_malformed(client, header, &error);
 		return;
 	}
 	if (request.kind == MEMORY_SHARED) {
 		fd = control_client_claim_fd(client);
-		if (fd < 0 && client->stream->carries_fds && client->stream->peer.pid > 0) {
-			control_client_send_error(client, &request.header, STATUS_INVALID_MEMORY,
+		if (fd < 0) {
+			control_client_send_error(client, header, STATUS_INVALID_MEMORY,
 				"shared memory needs its descriptor beside the message");
 			return;
 		}
@@ -65,8 +62,8 @@ void control_client_on_memory(struct control_client *client, const uint8_t *byte
 	if (region == CONTROL_REGIONS_MAX) {
 		if (fd >= 0)
 			close(fd);
-		control_client_send_error(client, &request.header, STATUS_BUSY, "a client may have %u memory regions",
-			CONTROL_REGIONS_MAX);
+		control_client_send_error(
+			client, header, STATUS_BUSY, "a client may have %u memory regions", CONTROL_REGIONS_MAX);
 		return;
 	}
 	memset(&job->memory, 0, sizeof(job->memory));
@@ -77,7 +74,7 @@ void control_client_on_memory(struct control_client *client, const uint8_t *byte
 	job->memory.rkey = request.rkey_count > 0 ? request.rkeys[0] : 0;
 	job->memory.fd = fd;
 	job->region = region;
-	control_client_submit_job(client, CLIENT_JOB_IMPORT, &request.header);
+	control_client_submit_job(client, CLIENT_JOB_IMPORT, header);
 }
 
 void control_client_import_run(struct client_job *job)
@@ -132,36 +129,34 @@ static bool control_client_region_used(const struct control_client *client, uint
 	return false;
 }
 
-void control_client_on_forget_memory(struct control_client *client, const uint8_t *bytes, uint32_t length)
+void control_client_on_forget_memory(
+	struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	struct forget_memory message;
 	struct wire_error error;
 
-	if (forget_memory_decode(bytes, length, &message, &error)) {
-		struct wire_header header = { .type = WIRE_FORGET_MEMORY };
-
-		control_client_send_error(
-			client, &header, error.status, "FORGET_MEMORY byte %u: %s", error.offset, error.what);
+	if (forget_memory_decode(bytes, header->length, &message, &error)) {
+		control_client_send_malformed(client, header, &error);
 		return;
 	}
 	if (message.region >= CONTROL_REGIONS_MAX || !client->connection.regions[message.region].present) {
 		control_client_send_error(
-			client, &message.header, STATUS_INVALID_MEMORY, "there is no region %u", message.region);
+			client, header, STATUS_INVALID_MEMORY, "there is no region %u", message.region);
 		return;
 	}
 	if (control_client_region_used(client, client->connection.regions[message.region].rkey)) {
-		control_client_send_error(client, &message.header, STATUS_BUSY,
-			"a registration uses region %u: unregister first", message.region);
+		control_client_send_error(
+			client, header, STATUS_BUSY, "a registration uses region %u: unregister first", message.region);
 		return;
 	}
 	client->job.region = message.region;
 	kvr_store_release(&client->connection.regions[message.region].present, false);
-	client->job.header = message.header;
+	client->job.header = *header;
 	client->answer_pending = true;
 	control_post(client->control, MANAGEMENT_FORGET, &client->connection, message.region);
 }
 
-/* Also when the client is on its way out: what was imported is given back before the queue pair goes. */
+/* On the helper that may be stuck: unmapping takes the kernel as long as it likes (pitfalls C01). Also when the client is on its way out: what was imported is given back before the queue pair goes. */
 void control_client_forgotten(struct control_client *client)
 {
 	client->answer_pending = false;

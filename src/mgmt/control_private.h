@@ -42,10 +42,12 @@ struct client_job {
 	struct verbs_qp_options qp_options;
 	struct verbs_device *device;
 	struct stream_peer peer;
-	uint8_t address[WIRE_ADDRESS_MAX];
+	uint8_t address[WIRE_ADDRESS_MAX]; /* the client's, then ours */
 	uint32_t address_length;
-	int fds[STREAM_FDS_MAX];
+	int fds[STREAM_FDS_MAX]; /* the client's, closed when the job is back */
 	unsigned fd_count;
+	int reply_fds[STREAM_FDS_MAX]; /* the driver's */
+	unsigned reply_fd_count;
 	/* IMPORT, FORGET */
 	struct verbs_remote_memory memory;
 	struct verbs_import import;
@@ -72,7 +74,8 @@ struct control_client {
 	uint32_t features;
 	uint32_t credits;
 	char driver[32];
-	struct text inbox; /* received and not yet consumed */
+	struct text inbox;       /* received and not yet consumed */
+	uint64_t received_bytes; /* since the beginning: the inbox holds the last of them */
 	struct text outbox;
 	size_t sent;                 /* of the outbox */
 	int out_fds[STREAM_FDS_MAX]; /* go with the byte at out_fd_at of the outbox; the driver's, not closed here */
@@ -80,6 +83,7 @@ struct control_client {
 	size_t out_fd_at;
 	int fds[STREAM_FDS_MAX]; /* received, not yet claimed by a message */
 	unsigned fd_count;
+	uint64_t fd_ends[STREAM_FDS_MAX]; /* received_bytes when it came: it belongs to a message that began before */
 	struct client_job job;
 	uint32_t region_count; /* in use */
 	uint64_t region_bytes;
@@ -105,8 +109,10 @@ struct control {
 	struct control_counters counters;
 	struct digester digester;
 	struct random random;
-	struct helper *helper;  /* imports, connects */
-	struct helper *reclaim; /* teardown: may be stuck in the kernel, and nobody else waits for it (pitfalls C01) */
+	/* A slow import holds up no handshake, and unmapping that is stuck in the kernel neither of them (pitfalls B03, C01). */
+	struct helper *connector; /* makes queue pairs */
+	struct helper *importer;  /* maps memory */
+	struct helper *reclaim;   /* unmaps memory, destroys queue pairs */
 	struct list_node clients;
 	struct list_node requests;     /* of the operator, not answered yet */
 	struct control_client **slots; /* by connection number */
@@ -122,6 +128,9 @@ void control_client_send(
 /* An error reply to a message with that header; printf words. */
 void control_client_send_error(struct control_client *client, const struct wire_header *header, uint16_t status,
 	const char *format, ...) KVR_PRINTF(4, 5);
+/* What a decoder found wrong; ends the conversation before the end of the handshake. */
+void control_client_send_malformed(
+	struct control_client *client, const struct wire_header *header, const struct wire_error *error);
 /* A reply that `encode` made; `length` negative is an internal fault. */
 void control_client_reply_done(
 	struct control_client *client, const struct wire_header *header, const void *bytes, ssize_t length);
@@ -135,19 +144,23 @@ void control_client_close(struct control_client *client, const char *why);
 void control_client_quiet(struct control_client *client);
 /* Frees the object; its queue pair and memory are gone. */
 void control_client_free(struct control_client *client);
+/* The next descriptor that came with the message at hand, the caller's from now on; -1: none. */
 int control_client_claim_fd(struct control_client *client);
 void control_client_submit_job(
 	struct control_client *client, enum client_job_kind kind, const struct wire_header *header);
 bool control_post(struct control *control, uint32_t kind, void *object, uint64_t word);
 
 /* control_handshake.c, control_memory.c, control_register.c: one handler a message. */
-void control_client_on_hello(struct control_client *client, const uint8_t *bytes, uint32_t length);
-void control_client_on_authenticate(struct control_client *client, const uint8_t *bytes, uint32_t length);
-void control_client_on_connect(struct control_client *client, const uint8_t *bytes, uint32_t length);
-void control_client_on_memory(struct control_client *client, const uint8_t *bytes, uint32_t length);
-void control_client_on_forget_memory(struct control_client *client, const uint8_t *bytes, uint32_t length);
-void control_client_on_register(struct control_client *client, const uint8_t *bytes, uint32_t length);
-void control_client_on_unregister(struct control_client *client, const uint8_t *bytes, uint32_t length);
+void control_client_on_hello(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+void control_client_on_authenticate(
+	struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+void control_client_on_connect(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+void control_client_on_memory(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+void control_client_on_forget_memory(
+	struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+void control_client_on_register(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+void control_client_on_unregister(
+	struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
 
 /* What the helper did, back on the control thread. */
 void control_client_connect_done(struct control_client *client, int result);

@@ -13,16 +13,15 @@ static void wire_text_take(char *out, size_t size, const struct wire_text *text)
 	out[length] = '\0';
 }
 
-static bool control_client_keep(struct control_client *client, struct registration *registration)
+/* There is room. */
+static void control_client_keep(struct control_client *client, struct registration *registration)
 {
-	for (uint32_t i = 0; i < CONTROL_REGISTRATIONS_MAX; i++) {
-		if (!client->registrations[i]) {
-			client->registrations[i] = registration;
-			client->registration_count++;
-			return true;
-		}
-	}
-	return false;
+	uint32_t i = 0;
+
+	while (client->registrations[i])
+		i++;
+	client->registrations[i] = registration;
+	client->registration_count++;
 }
 
 static void control_client_drop(struct control_client *client, struct registration *registration)
@@ -41,15 +40,21 @@ static struct registration *control_make_registration(
 	struct control_client *client, const struct register_request *request, struct wire_error *error)
 {
 	struct control *control = client->control;
-	struct registration *registration = calloc(1, sizeof(*registration));
+	struct registration *registration;
 	struct wire_text tenant;
 
 	error->status = STATUS_BUSY;
+	error->what = "this connection has as many registrations as a client may have: unregister some";
+	if (client->registration_count == CONTROL_REGISTRATIONS_MAX)
+		return NULL;
 	error->what = "the server has no memory for a registration";
+	registration = fault_point("control_register/registration") ? NULL : calloc(1, sizeof(*registration));
 	if (!registration)
 		return NULL;
 	if (request->group_count > 0) {
-		registration->layout = calloc(1, layout_bytes(request->plane_count));
+		registration->layout = fault_point("control_register/layout")
+			? NULL
+			: calloc(1, layout_bytes(request->plane_count));
 		if (!registration->layout)
 			goto free_registration;
 		if (layout_build(registration->layout, request, control->options.info.chunk_tokens,
@@ -70,34 +75,31 @@ static struct registration *control_make_registration(
 	registration->control = client;
 	tenant.bytes = control->tenants[client->tenant].name;
 	tenant.length = (uint32_t)strlen(tenant.bytes);
+	error->status = STATUS_MALFORMED;
 	error->what = "the tenant's or the model's name is too long";
 	if (digest_model_key(&control->digester, &tenant, &request->identity, registration->model_key))
 		goto free_registration;
-	if (control_client_keep(client, registration))
-		return registration;
-	error->what = "too many registrations on this connection";
+	control_client_keep(client, registration);
+	return registration;
 free_registration:
 	free(registration->layout);
 	free(registration);
 	return NULL;
 }
 
-void control_client_on_register(struct control_client *client, const uint8_t *bytes, uint32_t length)
+void control_client_on_register(struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	struct registration *registration;
 	struct register_request request;
 	struct wire_error error;
 
-	if (register_request_decode(bytes, length, &request, &error)) {
-		struct wire_header header = { .type = WIRE_REGISTER };
-
-		control_client_send_error(
-			client, &header, error.status, "REGISTER byte %u: %s", error.offset, error.what);
+	if (register_request_decode(bytes, header->length, &request, &error)) {
+		control_client_send_malformed(client, header, &error);
 		return;
 	}
 	registration = control_make_registration(client, &request, &error);
 	if (!registration) {
-		control_client_send_error(client, &request.header, error.status, "%s", error.what);
+		control_client_send_error(client, header, error.status, "%s", error.what);
 		return;
 	}
 	client->answer_pending = true;
@@ -128,16 +130,13 @@ void control_registered(struct control *control, struct registration *registrati
 	control_client_reply_done(client, &header, out, register_reply_encode(out, sizeof(out), &reply));
 }
 
-void control_client_on_unregister(struct control_client *client, const uint8_t *bytes, uint32_t length)
+void control_client_on_unregister(struct control_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
 	struct unregister_request request;
 	struct wire_error error;
 
-	if (unregister_request_decode(bytes, length, &request, &error)) {
-		struct wire_header header = { .type = WIRE_UNREGISTER };
-
-		control_client_send_error(
-			client, &header, error.status, "UNREGISTER byte %u: %s", error.offset, error.what);
+	if (unregister_request_decode(bytes, header->length, &request, &error)) {
+		control_client_send_malformed(client, header, &error);
 		return;
 	}
 	for (uint32_t i = 0; i < CONTROL_REGISTRATIONS_MAX; i++) {
@@ -145,12 +144,12 @@ void control_client_on_unregister(struct control_client *client, const uint8_t *
 
 		if (!registration || registration->number != request.registration)
 			continue;
-		registration->request_id = request.header.request_id;
+		registration->request_id = header->request_id;
 		client->answer_pending = true;
 		control_post(client->control, MANAGEMENT_UNREGISTER, registration, 0);
 		return;
 	}
-	control_client_send_error(client, &request.header, STATUS_NOT_REGISTERED,
+	control_client_send_error(client, header, STATUS_NOT_REGISTERED,
 		"there is no registration %u on this connection", request.registration);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -126,7 +127,7 @@ static int server_init_areas(struct server *server)
 
 	server->area_regions = calloc(count, sizeof(struct ibv_mr *));
 	server->area_lkeys = calloc(count, sizeof(uint32_t));
-	if (!server->area_regions || !server->area_lkeys)
+	if (!server->area_regions || !server->area_lkeys || fault_point("server_create/areas"))
 		goto fail;
 	for (uint32_t i = 0; i < count; i++) {
 		struct verbs_device *device = server->options.devices[i / areas];
@@ -264,10 +265,11 @@ int server_create(const struct server_options *options, struct server **out)
 {
 	struct server *server;
 
+	*out = NULL;
 	if (options->worker_count == 0 || options->worker_count > SERVER_WORKERS_MAX || options->area_count == 0 ||
 		options->tenant_count == 0)
 		return -EINVAL;
-	server = calloc(1, sizeof(*server));
+	server = fault_point("server_create/object") ? NULL : calloc(1, sizeof(*server));
 	if (!server)
 		return -ENOMEM;
 	server->options = *options;
