@@ -87,3 +87,13 @@ void endpoint_close(struct endpoint *endpoint)
 	fakegpu_fini(&endpoint->gpu);
 	memset(endpoint, 0, sizeof(*endpoint));
 }
+
+bool endpoint_answered(int error, struct kvr_result *result)
+{
+	/* A server's time-out and its "not known yet" carry their status. */
+	if (result->status == 0 && (error == -EAGAIN || error == -ETIMEDOUT))
+		return false;
+	if (error && !result->error)
+		result->error = error;
+	return true;
+}

@@ -12,8 +12,6 @@
 #define RETRY_NS (50 * KVR_US)
 #define WAIT_NS (500 * KVR_US)
 #define REPLY_LIMIT_NS (30 * KVR_SECOND)
-/* Told apart from all errors of a call itself: those leave the result alone. */
-#define NO_RESULT 1
 
 static void fail(struct load_client *client, struct load_slot *slot, int error, const char *words)
 {
@@ -201,7 +199,7 @@ static void slot_result(struct load_client *client, struct load_slot *slot, cons
 /* True when it has been answered. `wait`: up to WAIT_NS. */
 static bool slot_look(struct load_client *client, struct load_slot *slot, bool wait)
 {
-	struct kvr_result result = { .error = NO_RESULT };
+	struct kvr_result result = { .error = 0 };
 	int error;
 
 	if (!slot->ticket) {
@@ -213,14 +211,11 @@ static bool slot_look(struct load_client *client, struct load_slot *slot, bool w
 		error = kvr_wait(client->endpoint.client, slot->ticket, WAIT_NS, &result);
 	else
 		error = kvr_poll(client->endpoint.client, slot->ticket, &result);
-	if (result.error != NO_RESULT) {
+	if (endpoint_answered(error, &result)) {
 		slot_result(client, slot, &result);
 		return true;
 	}
-	if (error != -EAGAIN && error != -ETIMEDOUT) {
-		fail(client, slot, error, kvr_error_text());
-		slot_free(client, slot);
-	} else if (wait && clock_now_ns() - slot->begin_ns > REPLY_LIMIT_NS) {
+	if (wait && clock_now_ns() - slot->begin_ns > REPLY_LIMIT_NS) {
 		fail(client, slot, -ETIMEDOUT, "no reply within 30 s");
 		(void)kvr_cancel(client->endpoint.client, slot->ticket);
 		slot->begin_ns = clock_now_ns();

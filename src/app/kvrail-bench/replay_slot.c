@@ -466,28 +466,22 @@ static void pending_late(struct replay_client *client, struct replay_slot *slot,
 		(void)kvr_cancel(endpoint_of(client, slot, index)->client, pending->ticket);
 }
 
-/* Told apart from all errors of the call itself: those leave the result alone. */
-#define NO_RESULT 1
-
 /* One look at a pending operation; true when its reply came. */
 static bool pending_poll(struct replay_client *client, struct replay_slot *slot, uint32_t index)
 {
 	struct replay_pending *pending = &slot->pendings[index];
 	uint64_t now_ns = clock_now_ns();
-	struct kvr_result result = { .error = NO_RESULT };
-	int error = -EAGAIN;
+	struct kvr_result result = { .error = 0 };
 
-	if (pending->ticket)
-		error = kvr_poll(endpoint_of(client, slot, index)->client, pending->ticket, &result);
-	else if (now_ns >= pending->retry_ns)
-		pending_submit(client, slot, index);
-	if (result.error != NO_RESULT) {
+	if (!pending->ticket) {
+		if (now_ns >= pending->retry_ns)
+			pending_submit(client, slot, index);
+	} else if (endpoint_answered(
+			   kvr_poll(endpoint_of(client, slot, index)->client, pending->ticket, &result), &result)) {
 		pending_result(client, slot, index, &result);
 		return true;
 	}
-	if (error != -EAGAIN)
-		pending_fail(client, slot, index, error, kvr_error_text());
-	else if (!pending->done && now_ns - pending->begin_ns > REPLY_LIMIT_NS && now_ns > pending->begin_ns)
+	if (!pending->done && now_ns > pending->begin_ns && now_ns - pending->begin_ns > REPLY_LIMIT_NS)
 		pending_late(client, slot, index);
 	return false;
 }
@@ -508,15 +502,15 @@ bool replay_slot_poll(struct replay_client *client, struct replay_slot *slot)
 void replay_slot_wait(struct replay_client *client, struct replay_slot *slot)
 {
 	struct timespec pause = { 0, RETRY_NS };
-	struct kvr_result result = { .error = NO_RESULT };
+	struct kvr_result result = { .error = 0 };
 
 	for (uint32_t index = 0; index < client->replay->shape.ranks; index++) {
 		struct replay_pending *pending = &slot->pendings[index];
+		struct kvr_client *connection = endpoint_of(client, slot, index)->client;
 
 		if (pending->done || !pending->ticket)
 			continue;
-		(void)kvr_wait(endpoint_of(client, slot, index)->client, pending->ticket, WAIT_NS, &result);
-		if (result.error != NO_RESULT)
+		if (endpoint_answered(kvr_wait(connection, pending->ticket, WAIT_NS, &result), &result))
 			pending_result(client, slot, index, &result);
 		return;
 	}
