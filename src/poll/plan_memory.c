@@ -7,12 +7,30 @@
 #define MIB (1ULL << 20)
 #define GIB (1ULL << 30)
 
-/* What L1 may have of a node: the rest is for the system, jemalloc and page tables. */
-static uint64_t room_of(const struct machine_node *node)
+/* L1 being shared out. */
+struct sharing {
+	const struct planner *planner;
+	uint64_t unit;   /* shares are multiples of it, as far as L1 is */
+	bool huge_alone; /* no more on a node than it has free huge pages for */
+	uint64_t shares[MACHINE_NODES_MAX];
+};
+
+static bool may_hold(const struct machine_node *node)
 {
-	if (!node->allowed || node->memory != MACHINE_DRAM)
-		return 0;
-	return node->bytes / 10 * 9;
+	return node->allowed && node->memory == MACHINE_DRAM;
+}
+
+/* What L1 may have of a node: the rest is for the system, jemalloc and page tables. */
+static uint64_t room_of(const struct sharing *sharing, uint32_t index)
+{
+	const struct machine_node *node = &sharing->planner->machine->nodes[index];
+	uint64_t room = may_hold(node) ? node->bytes / 10 * 9 : 0, huge = 0;
+
+	for (uint32_t i = 0; i < node->huge_count; i++)
+		huge = kvr_max_u64(huge, node->huge[i].free * node->huge[i].page_bytes);
+	if (sharing->huge_alone)
+		room = kvr_min_u64(room, huge);
+	return room / sharing->unit * sharing->unit;
 }
 
 /* The L1 that is asked for, less what a limit of the control group refuses. */
@@ -28,7 +46,7 @@ static uint64_t wanted_bytes(const struct planner *planner)
 	return wanted;
 }
 
-/* Arenas are multiples of it, as far as L1 is: a whole huge page, where nodes have such pages. */
+/* A whole huge page, where the nodes have such pages. */
 static uint64_t unit_of(const struct planner *planner, uint64_t wanted)
 {
 	const struct machine *machine = planner->machine;
@@ -38,7 +56,7 @@ static uint64_t unit_of(const struct planner *planner, uint64_t wanted)
 		const struct machine_node *node = &machine->nodes[i];
 
 		if (!(planner->anchors >> i & 1) || node->huge_count == 0 || node->huge[0].free == 0 ||
-			node->huge[0].page_bytes < GIB)
+			node->huge[0].page_bytes != GIB)
 			continue;
 		if (wanted % GIB == 0 && wanted / GIB >= anchors)
 			return GIB;
@@ -47,57 +65,83 @@ static uint64_t unit_of(const struct planner *planner, uint64_t wanted)
 }
 
 /* Adds what fits of `bytes` to a node's share; returns what does not. */
-static uint64_t put(const struct machine *machine, uint64_t *shares, uint32_t node, uint64_t bytes)
+static uint64_t put(struct sharing *sharing, uint32_t node, uint64_t bytes)
 {
-	uint64_t room = room_of(&machine->nodes[node]);
-	uint64_t more = kvr_min_u64(bytes, room > shares[node] ? room - shares[node] : 0);
+	uint64_t room = room_of(sharing, node), has = sharing->shares[node];
+	uint64_t more = kvr_min_u64(bytes, room > has ? room - has : 0);
 
-	shares[node] += more;
+	sharing->shares[node] += more;
 	return bytes - more;
 }
 
-/* Each anchor's share by weight, in units; what is left over by rounding goes to the first ones, a unit each. */
-static uint64_t share_in_proportion(const struct planner *planner, uint64_t wanted, uint64_t *shares)
+/* Each anchor's part by weight, in units, into ideal[]; what is left over by rounding goes to the first ones, a unit each. Returns what
+ * has no anchor to go to. */
+static uint64_t divide(const struct sharing *sharing, uint64_t bytes, uint64_t *ideal)
 {
-	const struct machine *machine = planner->machine;
-	uint64_t unit = unit_of(planner, wanted), total = 0, given = 0, over = 0;
-	uint64_t ideal[MACHINE_NODES_MAX] = { 0 };
+	const struct planner *planner = sharing->planner;
+	uint64_t total = 0, given = 0;
 
-	for (uint32_t i = 0; i < machine->node_count; i++)
-		total += room_of(&machine->nodes[i]) ? planner->weights[i] : 0;
-	if (total == 0)
-		return wanted;
-	for (uint32_t i = 0; i < machine->node_count; i++) {
-		if (room_of(&machine->nodes[i]))
-			ideal[i] = (uint64_t)((double)wanted / unit * planner->weights[i] / total) * unit;
+	memset(ideal, 0, MACHINE_NODES_MAX * sizeof(*ideal));
+	for (uint32_t i = 0; i < planner->machine->node_count; i++)
+		total += may_hold(&planner->machine->nodes[i]) ? planner->weights[i] : 0;
+	for (uint32_t i = 0; i < planner->machine->node_count && total; i++) {
+		if (!may_hold(&planner->machine->nodes[i]))
+			continue;
+		ideal[i] = (uint64_t)((double)(bytes / sharing->unit) * planner->weights[i] / (double)total) *
+			sharing->unit;
 		given += ideal[i];
 	}
-	for (uint32_t i = 0; i < machine->node_count && given < wanted; i++) {
-		uint64_t more = kvr_min_u64(unit, wanted - given);
+	for (uint32_t i = 0; i < planner->machine->node_count && given < bytes; i++) {
+		uint64_t more = kvr_min_u64(sharing->unit, bytes - given);
 
-		if (ideal[i] == 0 && !(planner->weights[i] && room_of(&machine->nodes[i])))
+		if (!planner->weights[i] || !may_hold(&planner->machine->nodes[i]))
 			continue;
 		ideal[i] += more;
 		given += more;
 	}
-	for (uint32_t i = 0; i < machine->node_count; i++)
-		over += put(machine, shares, i, ideal[i]);
-	return over + (wanted > given ? wanted - given : 0);
+	return bytes - given;
 }
 
-/* What is over goes to the nearest nodes that have room. */
-static uint64_t spill(const struct planner *planner, uint64_t over, uint64_t *shares)
+/* By weight, as far as there is room; returns what is over. */
+static uint64_t share_in_proportion(struct sharing *sharing, uint64_t bytes)
+{
+	uint64_t ideal[MACHINE_NODES_MAX];
+	uint64_t over = divide(sharing, bytes, ideal);
+
+	for (uint32_t i = 0; i < sharing->planner->machine->node_count; i++)
+		over += put(sharing, i, ideal[i]);
+	return over;
+}
+
+/* An anchor, or of one package with one. */
+static bool is_neighbour(const struct planner *planner, uint32_t node)
 {
 	const struct machine *machine = planner->machine;
+
+	for (uint32_t i = 0; i < machine->node_count; i++) {
+		if ((planner->anchors >> i & 1) &&
+			(i == node ||
+				(machine->nodes[i].package >= 0 &&
+					machine->nodes[i].package == machine->nodes[node].package)))
+			return true;
+	}
+	return false;
+}
+
+/* What is over goes to the nearest nodes that have room; returns what has none. */
+static uint64_t spill(struct sharing *sharing, uint64_t over)
+{
+	const struct planner *planner = sharing->planner;
 	uint64_t tried = 0;
 
 	while (over) {
 		uint32_t best = UINT32_MAX, nearest = UINT32_MAX, distance;
 
-		for (uint32_t i = 0; i < machine->node_count; i++) {
-			if ((tried >> i & 1) || room_of(&machine->nodes[i]) <= shares[i])
+		for (uint32_t i = 0; i < planner->machine->node_count; i++) {
+			if ((tried >> i & 1) || room_of(sharing, i) <= sharing->shares[i] ||
+				(sharing->huge_alone && !is_neighbour(planner, i)))
 				continue;
-			plan_nearest(machine, planner->anchors, i, &distance);
+			plan_nearest(planner->machine, planner->anchors, i, &distance);
 			if (best == UINT32_MAX || distance < nearest) {
 				best = i;
 				nearest = distance;
@@ -106,9 +150,54 @@ static uint64_t spill(const struct planner *planner, uint64_t over, uint64_t *sh
 		if (best == UINT32_MAX)
 			return over;
 		tried |= 1ULL << best;
-		over = put(machine, shares, best, over);
+		over = put(sharing, best, over);
 	}
 	return 0;
+}
+
+/* All of L1 on huge pages of the packages where the rails are, if there are enough. */
+static bool share_huge(struct sharing *sharing, uint64_t wanted)
+{
+	char over_text[TEXT_SHORT];
+	uint64_t over;
+
+	sharing->huge_alone = true;
+	over = share_in_proportion(sharing, wanted);
+	if (spill(sharing, over) == 0) {
+		if (over)
+			plan_warn(sharing->planner->plan,
+				"%s of L1 is on neighbouring nodes: those of the rails have too few huge pages",
+				text_size(over_text, over));
+		return true;
+	}
+	sharing->huge_alone = false;
+	memset(sharing->shares, 0, sizeof(sharing->shares));
+	return false;
+}
+
+/* Memory may come when it is used, as in virtual machines that grow: what fits nowhere is planned for all the same. */
+static void share_anyhow(struct sharing *sharing, uint64_t wanted)
+{
+	const struct planner *planner = sharing->planner;
+	char size[TEXT_SHORT], asked[TEXT_SHORT];
+	uint64_t ideal[MACHINE_NODES_MAX];
+	uint64_t over = share_in_proportion(sharing, wanted), lacking;
+
+	if (over && planner->machine->node_count > 1)
+		plan_warn(planner->plan, "%s of L1 does not fit on the nodes of the rails", text_size(size, over));
+	lacking = spill(sharing, over);
+	if (!lacking)
+		return;
+	plan_warn(planner->plan, "%s of the %s of L1 is more than nine tenths of the memory that the nodes report",
+		text_size(size, lacking), text_size(asked, wanted));
+	lacking = divide(sharing, lacking, ideal);
+	for (uint32_t i = 0; i < planner->machine->node_count; i++) {
+		sharing->shares[i] += ideal[i];
+		if (lacking && may_hold(&planner->machine->nodes[i])) {
+			sharing->shares[i] += lacking;
+			lacking = 0;
+		}
+	}
 }
 
 /* The largest pages of which enough are free; else transparent or normal ones, and what to do about it. */
@@ -126,7 +215,7 @@ static void choose_pages(struct planner *planner, const struct machine_node *nod
 			arena->page_bytes = huge->page_bytes;
 			return;
 		}
-		if (!most || huge->free * huge->page_bytes > most->free * most->page_bytes)
+		if (!most || huge->free * huge->page_bytes >= most->free * most->page_bytes)
 			most = huge;
 	}
 	arena->pages = planner->machine->thp >= MACHINE_THP_MADVISE ? PLAN_PAGES_TRANSPARENT : PLAN_PAGES_NORMAL;
@@ -178,22 +267,16 @@ static void add_arena(struct planner *planner, uint32_t index, uint64_t bytes)
 
 void plan_memory(struct planner *planner)
 {
-	const struct machine *machine = planner->machine;
-	uint64_t shares[MACHINE_NODES_MAX] = { 0 };
-	uint64_t wanted = wanted_bytes(planner), over, lacking;
-	char lacks[TEXT_SHORT], asked[TEXT_SHORT];
+	struct sharing sharing = { planner, 0, false, { 0 } };
+	uint64_t wanted = wanted_bytes(planner);
 
 	if (wanted == 0)
 		return;
-	over = share_in_proportion(planner, wanted, shares);
-	if (over)
-		plan_warn(planner->plan, "%s of L1 does not fit on the nodes of the rails", text_size(lacks, over));
-	lacking = spill(planner, over, shares);
-	if (lacking)
-		plan_warn(planner->plan, "%s of the %s of L1 fits nowhere: nine tenths of each node's DRAM may be L1",
-			text_size(lacks, lacking), text_size(asked, wanted));
-	for (uint32_t i = 0; i < machine->node_count; i++) {
-		if (shares[i])
-			add_arena(planner, i, shares[i]);
+	sharing.unit = unit_of(planner, wanted);
+	if (!share_huge(&sharing, wanted))
+		share_anyhow(&sharing, wanted);
+	for (uint32_t i = 0; i < planner->machine->node_count; i++) {
+		if (sharing.shares[i])
+			add_arena(planner, i, sharing.shares[i]);
 	}
 }

@@ -287,10 +287,10 @@ static void arenas_are_on_the_nodes_of_the_rails_in_proportion(void **state)
 		{ "node 0 memory=64GiB allowed=no\nnode 1 memory=64GiB\ncores 0-3 node=0\n" RAIL("a", "0-1"), "l1=8GiB",
 			"1:8192:normal", NULL },
 		/* what does not fit goes to the nearest */
-		{ EIGHT_CORES RAIL("a", "0"), "l1=64GiB", "0:58982:normal 1:6553:normal",
+		{ EIGHT_CORES RAIL("a", "0"), "l1=64GiB", "0:58982:normal 1:6554:normal",
 			"6.40 GiB of L1 does not fit on the nodes of the rails" },
-		{ EIGHT_CORES RAIL("a", "0"), "l1=256GiB", "0:58982:normal 1:58982:normal",
-			"of the 256.00 GiB of L1 fits nowhere" },
+		{ EIGHT_CORES RAIL("a", "0"), "l1=256GiB", "0:203162:normal 1:58982:normal",
+			"140.80 GiB of the 256.00 GiB of L1 is more than" },
 		/* GPU memory and other memory are no L1 */
 		{ "node 0 memory=8GiB\nnode 1 memory=64GiB kind=gpu\nnode 2 memory=64GiB kind=other\ncores 0-3 node=0\n" RAIL(
 			  "a", "0-2"),
@@ -307,6 +307,13 @@ static void arenas_are_on_the_nodes_of_the_rails_in_proportion(void **state)
 			"0:1024:normal", "echo 712 >" },
 		{ "node 0 memory=64GiB huge=1GiB:8/8\ncores 0-3 node=0\n" RAIL("a", "0"), "l1=512MiB", "0:512:normal",
 			NULL },
+		/* huge pages of the neighbour come before normal ones, but not those of another package */
+		{ "node 0 package=0 memory=8GiB huge=2MiB:1024/1024\nnode 1 package=0 memory=8GiB huge=2MiB:1024/1024\n"
+		  "cores 0-3 node=0\n" RAIL("a", "0"),
+			"l1=3GiB", "0:2048:huge2 1:1024:huge2", "1.00 GiB of L1 is on neighbouring nodes" },
+		{ "node 0 package=0 memory=8GiB huge=2MiB:1024/1024\nnode 1 package=1 memory=8GiB huge=2MiB:1024/1024\n"
+		  "cores 0-3 node=0\n" RAIL("a", "0"),
+			"l1=3GiB", "0:3072:normal", "echo 1536 >" },
 		/* whole pages on each of three nodes */
 		{ "node 0 memory=8GiB huge=1GiB:4/4\nnode 1 memory=8GiB huge=1GiB:4/4\nnode 2 memory=8GiB huge=1GiB:4/4\n"
 		  "cores 0-2 node=0\ncores 3 node=1\ncores 4 node=2\n" RAIL("a", "0") RAIL("b", "1") RAIL("c", "2"),
