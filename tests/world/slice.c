@@ -281,6 +281,7 @@ void slice_create_client(struct slice *slice, unsigned index, uint32_t tenant)
 	assert_int_equal(driver->open(&open, &client->device), 0);
 	client->options = fresh;
 	client->options.name = "slice";
+	client->options.tenant = slice->wanted_tenant;
 	memset(&create, 0, sizeof(create));
 	create.user = &client->options;
 	create.device = client->device;

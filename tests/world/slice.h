@@ -54,6 +54,7 @@ struct slice {
 	uint64_t now_ns;
 	uint64_t limit_ns; /* idle time goes on to this at most, 0: a little */
 	struct slice_client clients[SLICE_CLIENTS];
+	const char *wanted_tenant;                              /* that clients expect to be; NULL: any */
 	void (*every_turn)(struct slice *slice, void *context); /* NULL: nothing */
 	void *context;
 };
