@@ -461,6 +461,22 @@ static void sigterm_leaves_nothing_behind_with_clients_connected(void **state)
 	assert_true(server_process_clean(&server));
 }
 
+static void without_time_to_drain_clients_are_cut_off_and_counted(void **state)
+{
+	struct server_process server;
+	int fd;
+
+	(void)state;
+	SERVER_START(&server, "--drain-timeout", "0");
+	fd = connect_unix(server.socket);
+	while (http_ask(server.port, "GET", "/readyz", "", NULL) != 200)
+		;
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_int_equal(server_process_logged(&server, "leaving after --drain-timeout: 1 clients are cut off"), 1);
+	close(fd);
+	assert_true(server_process_clean(&server));
+}
+
 static void a_second_server_follows_a_killed_one_on_the_same_socket(void **state)
 {
 	struct server_process first, second;
@@ -540,6 +556,7 @@ int main(void)
 	};
 	const struct CMUnitTest alone[] = {
 		cmocka_unit_test(sigterm_leaves_nothing_behind_with_clients_connected),
+		cmocka_unit_test(without_time_to_drain_clients_are_cut_off_and_counted),
 		cmocka_unit_test(a_second_server_follows_a_killed_one_on_the_same_socket),
 		cmocka_unit_test(threads_apart_on_given_cores_serve_as_well),
 		cmocka_unit_test(busy_threads_serve_as_well),
