@@ -49,19 +49,38 @@ static const char *fork_marker_make(void)
 	return page;
 }
 
+static bool options_usable(const struct kvr_options *user)
+{
+	const struct {
+		const char *name, *text;
+	} texts[] = { { "name", user->name }, { "tenant", user->tenant }, { "key_name", user->key_name } };
+
+	if (user->struct_bytes < sizeof(*user)) {
+		error_text_set("options.struct_bytes is not set: use KVR_OPTIONS_INIT");
+		return false;
+	}
+	for (unsigned i = 0; i < KVR_COUNT_OF(texts); i++) {
+		if (texts[i].text && strlen(texts[i].text) > WIRE_NAME_MAX) {
+			error_text_set("options.%s has more than %u bytes", texts[i].name, WIRE_NAME_MAX);
+			return false;
+		}
+	}
+	return true;
+}
+
 int client_create(const struct client_options *options, struct kvr_client **out)
 {
 	struct kvr_client *client;
 	int error;
 
-	if (!options->device || !options->connect || !options->user ||
-		options->user->struct_bytes < sizeof(struct kvr_options))
+	if (!options->device || !options->connect || !options->user || !options_usable(options->user))
 		return -EINVAL;
 	client = calloc(1, sizeof(*client));
 	if (!client)
 		return -ENOMEM;
 	client->device = options->device;
 	client->out_fd = -1;
+	client->event_fd = client->event_timer = -1;
 	list_init(&client->sessions);
 	pthread_mutex_init(&client->lock, NULL);
 	random_init(&client->random, options->seed);
@@ -131,6 +150,7 @@ void client_destroy(struct kvr_client **pointer)
 		if (client_session_destroy(&session))
 			log_error("client: a session could not be destroyed");
 	}
+	events_destroy(client);
 	client_free_memory(client);
 	queue_destroy(client);
 	digester_fini(&client->digester);
@@ -195,6 +215,7 @@ int client_take(struct kvr_client *client, kvr_ticket ticket, struct kvr_result 
 	if (slot->state != SLOT_DONE)
 		return -EAGAIN;
 	*result = slot->result;
+	client->done_count--;
 	slot_free(client, slot);
 	return 0;
 }

@@ -22,8 +22,9 @@ KVR_BEGIN_C
 
 #define CLIENT_SLOTS 256u       /* tickets that can exist at once */
 #define CLIENT_LARGE_BUFFERS 4u /* requests above WIRE_INLINE_BYTES that can exist at once */
-#define CLIENT_REGIONS_MAX 256u
+#define CLIENT_REGIONS_MAX 1024u
 #define CLIENT_REGISTRATIONS_MAX 64u
+#define CLIENT_CHUNK_TOKENS_MAX 65536u
 #define CLIENT_LOOK_NS KVR_MS /* how often a control stream is read that has nothing to say but its end */
 #define CLIENT_BACKOFF_MIN_NS (100 * KVR_MS)
 #define CLIENT_BACKOFF_MAX_NS (5 * KVR_SECOND)
@@ -72,14 +73,17 @@ struct client_region {
 	uint32_t number; /* the server's */
 	bool allocated;  /* by kvr_alloc: freed by kvr_free */
 	bool unwanted;   /* kvr_free was called: goes once the server has forgotten it */
+	bool refused;    /* by the server, on this connection: the registrations that need it have failed */
 };
 
 struct client_registration {
 	bool used;
 	bool wanted;            /* false: UNREGISTER is under way */
 	bool standing;          /* on this connection */
-	bool failed;            /* the server refused it after a reconnect */
+	bool failed;            /* the server refused it after a reconnect ... */
+	char failure[200];      /* ... with these words */
 	uint32_t number;        /* the server's */
+	uint32_t serial;        /* tells it from those that had its place before */
 	kvr_ticket ticket;      /* of REGISTER or UNREGISTER; 0: none waits */
 	struct kvr_model model; /* strings are copies */
 	uint8_t fingerprint[32];
@@ -94,6 +98,7 @@ struct kvr_session {
 	struct list_node node;
 	struct kvr_client *client;
 	uint32_t registration; /* our index */
+	uint32_t serial;       /* of that registration */
 	uint32_t id_length;
 	char id[WIRE_SESSION_ID_MAX];
 	uint8_t salt[WIRE_DIGEST_BYTES];
@@ -124,7 +129,9 @@ struct kvr_client {
 	enum connection_state state;
 	uint64_t generation; /* counts connections */
 	uint64_t retry_ns, attempt_ns, backoff_ns;
-	int failure; /* of the last attempt */
+	uint64_t ready_ns;     /* when the connection last became ready, 0: not since the last loss */
+	uint32_t chunk_tokens; /* of the first connection: sessions and registrations are made for it */
+	int failure;           /* of the last attempt */
 	char failure_text[200];
 	struct stream *stream;
 	/* After a loss: its end says that the server touches our memory no more (verbs_driver.moved_by_peer). */
@@ -138,7 +145,7 @@ struct kvr_client {
 	size_t out_fd_at;
 	uint64_t control_id;       /* request id of the control message under way */
 	struct server_info server; /* texts point into the two below */
-	char server_name[64], tenant_name[64];
+	char server_name[WIRE_NAME_MAX + 1], tenant_name[WIRE_NAME_MAX + 1];
 	uint64_t boot_id;
 	uint64_t reconnects;
 	uint8_t secret[256];
@@ -150,6 +157,7 @@ struct kvr_client {
 	bool unsettled; /* what is wanted may differ from what the server knows: to be looked at */
 	struct client_region regions[CLIENT_REGIONS_MAX];
 	struct client_registration registrations[CLIENT_REGISTRATIONS_MAX];
+	uint32_t next_serial;
 
 	/* queue pair */
 	struct ibv_cq *cq;
@@ -164,9 +172,14 @@ struct kvr_client {
 	uint32_t large_free[CLIENT_LARGE_BUFFERS];
 	uint32_t large_free_count;
 
+	/* kvr_event_fd's, -1 until it is called: an epoll set of completions, control stream and a timer. */
+	int event_fd, event_timer;
+	uint64_t event_generation; /* the connection whose stream is in the set */
+	uint32_t done_count;       /* tickets whose result waits to be taken */
+
 	struct slot *slots;
 	struct list_node free_slots, queue;
-	uint32_t next_generation;
+	uint64_t next_generation;
 	struct list_node sessions;
 	uint8_t *scratch; /* block runs being made */
 	size_t scratch_bytes;
@@ -202,6 +215,8 @@ void region_release(struct kvr_client *client, uint32_t index);
 /* queue.c: tickets, requests and replies on the queue pair. */
 struct slot *slot_take(struct kvr_client *client, uint16_t type);
 void slot_free(struct kvr_client *client, struct slot *slot);
+/* Nobody will take its result: it is freed when it has ended. Not for transfers, whose memory is the caller's. */
+void slot_abandon(struct kvr_client *client, struct slot *slot);
 struct slot *slot_find(struct kvr_client *client, kvr_ticket ticket);
 void slot_done(
 	struct kvr_client *client, struct slot *slot, int error, uint16_t status, const char *text, size_t text_length);
@@ -218,6 +233,13 @@ void queue_end_all(struct kvr_client *client, int error, const char *text);
 /* request.c */
 /* The server did not know the session's chain: sends the request again with all of it. False: it can't. */
 bool request_again(struct kvr_client *client, struct slot *slot);
+
+/* Sends a CANCEL if that helps. True: the ticket is gone, since it touches none of the caller's memory; false: it is to be waited for. */
+bool request_abandon(struct kvr_client *client, kvr_ticket ticket);
+
+/* public_event.c: after every public call, once kvr_event_fd was called. */
+void events_arm(struct kvr_client *client);
+void events_destroy(struct kvr_client *client);
 
 /* public_wait.c: kvrail.h's lock, words and waiting. */
 void error_text_set(const char *format, ...) KVR_PRINTF(1, 2);

@@ -79,13 +79,31 @@ static bool connection_quiet(struct kvr_client *client)
 	return true;
 }
 
+/* Trying again changes nothing about these. */
+static bool connection_failure_final(int failure)
+{
+	return failure == -EACCES || failure == -EPERM || failure == -EPROTONOSUPPORT || failure == -EPROTOTYPE;
+}
+
+/*
+ * Half of the back-off is jitter: many clients that lost one server must not come back in the same moment (pitfalls G06). A
+ * connection that did not stand for long counts as another failed attempt.
+ */
+static void connection_plan_retry(struct kvr_client *client)
+{
+	if (client->ready_ns != 0 && client->now_ns - client->ready_ns >= CLIENT_BACKOFF_MAX_NS)
+		client->backoff_ns = 0;
+	client->ready_ns = 0;
+	client->backoff_ns = kvr_min_u64(
+		kvr_max_u64(2 * client->backoff_ns, CLIENT_BACKOFF_MIN_NS), CLIENT_BACKOFF_MAX_NS);
+	client->retry_ns = client->now_ns + client->backoff_ns / 2 +
+		random_below(&client->random, client->backoff_ns / 2);
+}
+
 /* After a loss: the queue pair must be idle before tickets end, since their memory is the caller's again from then on. */
 static bool connection_closing_step(struct kvr_client *client)
 {
 	const struct verbs_driver *driver = client->device->driver;
-	bool again = client->options.user->reconnect != 0 && client->failure != -EACCES && client->failure != -EPERM &&
-		client->failure != -EPROTONOSUPPORT;
-
 	if (!connection_quiet(client))
 		return false;
 	if (client->qp) {
@@ -99,12 +117,10 @@ static bool connection_closing_step(struct kvr_client *client)
 	}
 	registration_forget_all(client);
 	queue_end_all(client, -ECONNRESET, client->failure_text);
-	client->state = again ? CONNECTION_DOWN : CONNECTION_FAILED;
-	/* Full jitter: many clients that lost one server must not come back in the same moment (pitfalls G06). */
-	client->backoff_ns = kvr_min_u64(
-		kvr_max_u64(2 * client->backoff_ns, CLIENT_BACKOFF_MIN_NS), CLIENT_BACKOFF_MAX_NS);
-	client->retry_ns = client->now_ns + client->backoff_ns / 2 +
-		random_below(&client->random, client->backoff_ns / 2);
+	client->state = client->options.user->reconnect && !connection_failure_final(client->failure)
+		? CONNECTION_DOWN
+		: CONNECTION_FAILED;
+	connection_plan_retry(client);
 	return true;
 }
 
@@ -142,6 +158,12 @@ static bool connection_flush(struct kvr_client *client)
 		client->stream, client->outbox.bytes + client->sent, left, &client->out_fd, fd_count);
 	if (length == -EAGAIN)
 		return false;
+	if (length == -EPIPE) {
+		/* The server may have said why before it closed: that is read next, then the end. */
+		client->outbox.length = client->sent = 0;
+		client->out_fd = -1;
+		return true;
+	}
 	if (length <= 0) {
 		connection_lose(client, length < 0 ? (int)length : -ECONNRESET, "the control socket failed: %s",
 			strerror((int)-length));

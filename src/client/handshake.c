@@ -23,6 +23,14 @@ static void text_keep(char *out, size_t size, const struct wire_text *text)
 	out[length] = '\0';
 }
 
+/* One more than the user's requests: a CANCEL must always find a credit. */
+static uint32_t handshake_credits(const struct kvr_client *client)
+{
+	uint32_t in_flight = client->options.user->in_flight;
+
+	return in_flight > 0 && in_flight < CLIENT_CREDITS_MAX ? in_flight + 1 : CLIENT_CREDITS_MAX;
+}
+
 void handshake_begin(struct kvr_client *client)
 {
 	uint8_t bytes[WIRE_HEADER_BYTES + 4 * WIRE_NAME_MAX];
@@ -33,7 +41,7 @@ void handshake_begin(struct kvr_client *client)
 	hello.header = connection_header(client, WIRE_HELLO);
 	hello.version_min = WIRE_VERSION_MIN;
 	hello.version_max = WIRE_VERSION_MAX;
-	hello.want_credits = client->options.user->in_flight ? client->options.user->in_flight : CLIENT_CREDITS_MAX;
+	hello.want_credits = handshake_credits(client);
 	hello.driver = text_of(client->device->driver->name);
 	hello.client = text_of(client->options.user->name);
 	hello.tenant = text_of(client->options.user->tenant);
@@ -59,7 +67,35 @@ static void handshake_take_info(struct kvr_client *client, const struct server_i
 	client->server = *info;
 	text_keep(client->server_name, sizeof(client->server_name), &info->server);
 	text_keep(client->tenant_name, sizeof(client->tenant_name), &info->tenant);
-	client->credits = info->credits < CLIENT_CREDITS_MAX ? info->credits : CLIENT_CREDITS_MAX;
+	client->server.server = text_of(client->server_name);
+	client->server.tenant = text_of(client->tenant_name);
+	client->credits = (uint32_t)kvr_min_u64(info->credits, handshake_credits(client));
+}
+
+static bool handshake_acceptable(struct kvr_client *client)
+{
+	const struct server_info *info = &client->server;
+	const char *tenant = client->options.user->tenant;
+
+	if (tenant && tenant[0] && strcmp(tenant, client->tenant_name) != 0) {
+		connection_lose(client, -EACCES, "this credential is tenant \"%s\", not \"%s\" as the options say",
+			client->tenant_name, tenant);
+		return false;
+	}
+	if (info->chunk_tokens > CLIENT_CHUNK_TOKENS_MAX) {
+		connection_lose(client, -EPROTO, "the server has chunks of %u tokens, this client takes up to %u",
+			info->chunk_tokens, CLIENT_CHUNK_TOKENS_MAX);
+		return false;
+	}
+	/* Digests and layouts of before are cut for the old size. */
+	if (client->chunk_tokens != 0 && client->chunk_tokens != info->chunk_tokens) {
+		connection_lose(client, -EPROTOTYPE,
+			"the server's chunks had %u tokens and now have %u: open the client anew", client->chunk_tokens,
+			info->chunk_tokens);
+		return false;
+	}
+	client->chunk_tokens = info->chunk_tokens;
+	return true;
 }
 
 static void handshake_connect(struct kvr_client *client)
@@ -72,10 +108,8 @@ static void handshake_connect(struct kvr_client *client)
 	unsigned fd_count = 0;
 	int error;
 
-	if (client->credits == 0 || client->server.chunk_tokens == 0) {
-		connection_lose(client, -EPROTO, "the server grants no request in flight");
+	if (!handshake_acceptable(client))
 		return;
-	}
 	error = queue_connect(client);
 	memset(&request, 0, sizeof(request));
 	if (!error)
@@ -170,6 +204,8 @@ static void handshake_connect_reply(struct kvr_client *client, const struct wire
 		return;
 	}
 	queue_post_receives(client);
+	if (client->state == CONNECTION_CLOSING)
+		return;
 	driver->qp_start(client->qp);
 	client->started = true;
 	client->state = CONNECTION_RESTORING;
@@ -190,6 +226,8 @@ void handshake_message(struct kvr_client *client, const struct wire_header *head
 	for (unsigned i = 0; i < KVR_COUNT_OF(table); i++) {
 		if (table[i].state != client->state || table[i].type != header->type)
 			continue;
+		if (header->status == STATUS_OK && header->request_id != client->control_id)
+			break;
 		if (header->status == STATUS_OK)
 			table[i].handle(client, header, bytes);
 		else

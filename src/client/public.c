@@ -17,7 +17,9 @@ KVR_API int kvr_alloc(struct kvr_client *client, size_t bytes, void **memory)
 
 	if (error)
 		return error;
-	error = bytes == 0 ? -EINVAL : client->device->driver->allocate(client->device, length, &address);
+	error = bytes == 0             ? -EINVAL
+		: bytes > SIZE_MAX / 2 ? -ENOMEM
+				       : client->device->driver->allocate(client->device, length, &address);
 	if (!error) {
 		error = region_make(client, (uint64_t)(uintptr_t)address, length, &region);
 		if (error) {
@@ -43,10 +45,10 @@ KVR_API int kvr_free(struct kvr_client *client, void *memory)
 	index = region_find(client, (uint64_t)(uintptr_t)memory, 1);
 	if (index == UINT32_MAX || !client->regions[index].allocated ||
 		client->regions[index].address != (uint64_t)(uintptr_t)memory) {
-		error_text_set("this memory is not kvr_alloc's");
+		error_text_set("%p is not what kvr_alloc gave, or was freed already", memory);
 		error = -EINVAL;
 	} else if (client->regions[index].users > 0) {
-		error_text_set("a registration uses this memory");
+		error_text_set("a registration uses this memory: kvr_unregister it first");
 		error = -EBUSY;
 	} else {
 		/* Goes now, or when the server has forgotten it. */
@@ -108,7 +110,7 @@ KVR_API int kvr_session_create(struct kvr_client *client, uint32_t registration,
 
 KVR_API int kvr_session_destroy(struct kvr_session **session)
 {
-	struct kvr_client *client = *session ? (*session)->client : NULL;
+	struct kvr_client *client = session && *session ? (*session)->client : NULL;
 	int error = client ? client_enter(client) : 0;
 
 	if (error || !client)
@@ -142,7 +144,13 @@ KVR_API int kvr_session_digests(struct kvr_session *session, const uint8_t *dige
 
 KVR_API uint32_t kvr_session_chunks(const struct kvr_session *session)
 {
-	return session->chunk_count;
+	uint32_t count;
+
+	if (client_enter(session->client))
+		return 0;
+	count = session->chunk_count;
+	client_leave(session->client);
+	return count;
 }
 
 /* ---- operations: each submit locks, asks, and gives the queue a first push ---- */
@@ -195,7 +203,19 @@ KVR_API int kvr_submit_ping(struct kvr_client *client, kvr_ticket *ticket)
 
 /* ---- blocking forms ---- */
 
-/* The blocking calls' end: on time-out the request is canceled, and the wait goes on until the server has let go. */
+static bool client_abandon(struct kvr_client *client, kvr_ticket ticket)
+{
+	bool gone;
+
+	if (client_enter(client))
+		return true;
+	gone = request_abandon(client, ticket);
+	client_step(client, clock_now_ns());
+	client_leave(client);
+	return gone;
+}
+
+/* The blocking calls' end: on time-out the request is canceled, and one that moves data is waited for until the server has let go. */
 static int client_finish(struct kvr_client *client, kvr_ticket ticket, uint64_t timeout_ns, struct kvr_result *result)
 {
 	struct kvr_result own;
@@ -203,22 +223,15 @@ static int client_finish(struct kvr_client *client, kvr_ticket ticket, uint64_t 
 
 	if (!result)
 		result = &own;
-	memset(result, 0, sizeof(*result));
 	error = kvr_wait(client, ticket, timeout_ns ? timeout_ns : client->options.user->request_timeout_ns, result);
-	if (error != -ETIMEDOUT || result->status == STATUS_TIMED_OUT)
-		return error;
-	while (error == -ETIMEDOUT) {
-		/* Again, should the CANCEL have found no room. */
-		if (kvr_cancel(client, ticket) == -ENOENT)
-			break;
+	/* Again and again, should the CANCEL have found no room. */
+	while (error == -ETIMEDOUT && result->status == 0 && !client_abandon(client, ticket))
 		error = kvr_wait(client, ticket, KVR_SECOND, result);
-	}
-	if (error == -ECANCELED || error == -ETIMEDOUT) {
-		result->error = -ETIMEDOUT;
-		error_text_set("the server did not answer in time; the request was canceled");
-		snprintf(result->text, sizeof(result->text), "%s", kvr_error_text());
-		return -ETIMEDOUT;
-	}
+	if (error != -ECANCELED && !(error == -ETIMEDOUT && result->status == 0))
+		return error;
+	result->error = error = -ETIMEDOUT;
+	error_text_set("the server did not answer in time; the request was canceled");
+	snprintf(result->text, sizeof(result->text), "%s", kvr_error_text());
 	return error;
 }
 

@@ -26,7 +26,11 @@ static const struct verbs_driver *driver_find(const char *name, bool is_unix)
 		name = is_unix ? "local" : "nic";
 	if (strcmp(name, verbs_local.name) == 0)
 		return &verbs_local;
-	error_text_set("there is no driver \"%s\" in this library: it has \"%s\"", name, verbs_local.name);
+	if (!is_unix && strcmp(name, "nic") == 0)
+		error_text_set("this library reaches no other machine: it has the driver \"%s\" alone, for unix: URLs",
+			verbs_local.name);
+	else
+		error_text_set("there is no driver \"%s\" in this library: it has \"%s\"", name, verbs_local.name);
 	return NULL;
 }
 
@@ -46,26 +50,39 @@ static void url_default(char *url, size_t size)
 static int client_read_secret(struct kvr_client *client)
 {
 	const char *path = client->options.user->key_file;
-	ssize_t length;
+	char bytes[sizeof(client->secret) + 2];
+	ssize_t length = -1;
+	int error = 0;
 	int fd;
 
 	if (!path)
 		return 0;
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) {
-		error_text_set("key file %s: %s", path, strerror(errno));
-		return -errno;
+	if (fd >= 0)
+		length = read(fd, bytes, sizeof(bytes));
+	if (length < 0)
+		error = -errno;
+	if (fd >= 0)
+		close(fd);
+	if (error) {
+		error_text_set("key file %s: %s", path, strerror(-error));
+		return error;
 	}
-	length = read(fd, client->secret, sizeof(client->secret));
-	close(fd);
-	while (length > 0 && (client->secret[length - 1] == '\n' || client->secret[length - 1] == '\r'))
-		length--;
-	if (length <= 0) {
-		error_text_set("key file %s is empty", path);
-		return -EINVAL;
+	/* The first line, as kvraild reads the same file. */
+	for (ssize_t i = 0; i < length; i++) {
+		if (bytes[i] == '\n' || bytes[i] == '\r')
+			length = i;
 	}
-	client->secret_length = (uint32_t)length;
-	return 0;
+	if (length == 0 || (size_t)length > sizeof(client->secret)) {
+		error_text_set(
+			"key file %s: its first line must be a secret of 1 to %zu bytes", path, sizeof(client->secret));
+		error = -EINVAL;
+	} else {
+		memcpy(client->secret, bytes, (size_t)length);
+		client->secret_length = (uint32_t)length;
+	}
+	explicit_bzero(bytes, sizeof(bytes));
+	return error;
 }
 
 /* What client_options.connect gets: a pointer that is filled in once the client exists. */
@@ -94,8 +111,11 @@ static int client_make(const struct kvr_options *user, const struct stream_addre
 	memset(&options, 0, sizeof(options));
 	memset(&open_options, 0, sizeof(open_options));
 	open_options.device = user->device;
-	if (driver)
+	if (driver) {
 		error = driver->open(&open_options, &options.device);
+		if (error)
+			error_text_set("the driver %s can't be opened: %s", driver->name, strerror(-error));
+	}
 	if (error)
 		goto free_context;
 	options.user = user;
@@ -133,6 +153,10 @@ KVR_API int kvr_open(const struct kvr_options *user, struct kvr_client **out)
 	}
 	if (user)
 		options = *user;
+	if (!options.key_name != !options.key_file) {
+		error_text_set("key_name and key_file belong together: one of them is not set");
+		return -EINVAL;
+	}
 	url_default(url, sizeof(url));
 	if (options.url)
 		snprintf(url, sizeof(url), "%s", options.url);
@@ -145,8 +169,10 @@ KVR_API int kvr_open(const struct kvr_options *user, struct kvr_client **out)
 		return error;
 	}
 	error = client_make(&options, &address, &client);
-	if (!error && client_wait_until(client, client->options.user->connect_timeout_ns, open_done, NULL))
+	if (!error && client_wait_until(client, client->options.user->connect_timeout_ns, open_done, NULL)) {
 		error = -ETIMEDOUT;
+		error_text_set("%s: the server did not answer in time", url);
+	}
 	if (!error && !client_ready(client)) {
 		error = client_failure(client, &words);
 		error_text_set("%s: %s", url, words);
@@ -172,7 +198,7 @@ KVR_API void kvr_close(struct kvr_client **pointer)
 	struct kvr_client *client = *pointer;
 	struct verbs_device *device;
 	struct public_context *context;
-	bool owns;
+	bool owns, closing;
 
 	if (!client)
 		return;
@@ -182,11 +208,12 @@ KVR_API void kvr_close(struct kvr_client **pointer)
 	device = client->device;
 	owns = client->owns_device;
 	context = owns ? KVR_CONTAINER_OF(client->options.context, struct public_context, client) : NULL;
-	/* Until the server has let go of our memory; a server that does not answer must not keep the process from ending. */
 	pthread_mutex_lock(&client->lock);
 	connection_lose(client, -ECONNRESET, "closed");
+	closing = client->state == CONNECTION_CLOSING;
 	pthread_mutex_unlock(&client->lock);
-	if (client_wait_until(client, CLOSE_PATIENCE_NS, close_done, NULL))
+	/* Until the server has let go of our memory; a server that does not answer must not keep the process from ending. */
+	if (closing && client_wait_until(client, CLOSE_PATIENCE_NS, close_done, NULL))
 		log_warn("client: the server did not let go of the connection within a second");
 	client_destroy(&client);
 	if (owns)
@@ -222,7 +249,7 @@ KVR_API int kvr_get_info(struct kvr_client *client, struct kvr_info *info)
 	memset(info, 0, sizeof(*info));
 	info->chunk_tokens = client->server.chunk_tokens;
 	info->chunks_max = client->server.chunks_max;
-	info->in_flight = client->credits;
+	info->in_flight = client->credits > 1 ? client->credits - 1 : client->credits; /* one is for CANCEL */
 	info->lock_seconds = client->server.lock_seconds;
 	info->boot_id = client->boot_id;
 	info->reconnects = client->reconnects;
@@ -231,19 +258,4 @@ KVR_API int kvr_get_info(struct kvr_client *client, struct kvr_info *info)
 	text_copy(info->driver, sizeof(info->driver), client->device->driver->name);
 	client_leave(client);
 	return 0;
-}
-
-KVR_API int kvr_event_fd(struct kvr_client *client)
-{
-	int fd = -1;
-
-	if (client_enter(client))
-		return -1;
-	if (client->started) {
-		fd = client->device->driver->cq_event_fd(client->cq);
-		if (!client_arm(client))
-			log_debug("client: news came while arming; poll at once");
-	}
-	client_leave(client);
-	return fd;
 }

@@ -45,6 +45,7 @@ int client_enter(struct kvr_client *client)
 
 void client_leave(struct kvr_client *client)
 {
+	events_arm(client);
 	pthread_mutex_unlock(&client->lock);
 }
 
@@ -100,6 +101,8 @@ int client_wait_until(struct kvr_client *client, uint64_t timeout_ns,
 		pthread_mutex_lock(&client->lock);
 		busy = client_step(client, now_ns);
 		finished = done(client, context);
+		if (finished || now_ns >= until_ns)
+			events_arm(client);
 		pthread_mutex_unlock(&client->lock);
 		if (finished)
 			return 0;
@@ -122,6 +125,24 @@ struct ticket_wait {
 	int error;
 };
 
+/* The words of what poll and wait return go to the calling thread; the result of a ticket that is not done says so. */
+static int ticket_result(int error, struct kvr_result *result)
+{
+	if (!error) {
+		if (result->error)
+			error_text_set("%s", result->text);
+		return result->error;
+	}
+	if (error == -ENOENT)
+		error_text_set("there is no such ticket, or its result was taken");
+	else
+		error_text_set("not done yet: the ticket stays, and the memory of a transfer is still the server's");
+	memset(result, 0, sizeof(*result));
+	result->error = error;
+	snprintf(result->text, sizeof(result->text), "%s", kvr_error_text());
+	return error;
+}
+
 static bool ticket_done(struct kvr_client *client, void *context)
 {
 	struct ticket_wait *wait = context;
@@ -139,12 +160,8 @@ KVR_API int kvr_wait(struct kvr_client *client, kvr_ticket ticket, uint64_t time
 		return error;
 	client_leave(client);
 	if (client_wait_until(client, timeout_ns, ticket_done, &wait))
-		return -ETIMEDOUT;
-	if (wait.error)
-		return wait.error;
-	if (result->error)
-		error_text_set("%s", result->text);
-	return result->error;
+		wait.error = -ETIMEDOUT;
+	return ticket_result(wait.error, result);
 }
 
 KVR_API int kvr_poll(struct kvr_client *client, kvr_ticket ticket, struct kvr_result *result)
@@ -156,7 +173,7 @@ KVR_API int kvr_poll(struct kvr_client *client, kvr_ticket ticket, struct kvr_re
 	client_step(client, clock_now_ns());
 	error = client_take(client, ticket, result);
 	client_leave(client);
-	return error ? error : result->error;
+	return ticket_result(error, result);
 }
 
 KVR_API int kvr_cancel(struct kvr_client *client, kvr_ticket ticket)

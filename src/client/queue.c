@@ -19,7 +19,10 @@ struct slot *slot_take(struct kvr_client *client, uint16_t type)
 	if (!node)
 		return NULL;
 	slot = KVR_CONTAINER_OF(node, struct slot, node);
-	slot->ticket = ((kvr_ticket)++client->next_generation << 16) | slot_index(client, slot);
+	/* 48 bits: no ticket comes a second time, and none is 0. */
+	if ((++client->next_generation << 16) == 0)
+		client->next_generation = 1;
+	slot->ticket = (client->next_generation << 16) | slot_index(client, slot);
 	slot->state = SLOT_QUEUED;
 	slot->type = type;
 	slot->sending = slot->taken = slot->discard = slot->with_chain = slot->again = false;
@@ -60,6 +63,24 @@ struct slot *slot_find(struct kvr_client *client, kvr_ticket ticket)
 	return &client->slots[index];
 }
 
+static void slot_leave_session(struct slot *slot)
+{
+	if (slot->session)
+		slot->session->in_flight--;
+	slot->session = NULL;
+}
+
+/* Nobody waits any more: what touches none of the caller's memory goes when it has ended, and its session is free of it now. */
+void slot_abandon(struct kvr_client *client, struct slot *slot)
+{
+	slot_leave_session(slot);
+	slot->discard = true;
+	if (slot->state != SLOT_DONE)
+		return;
+	client->done_count--;
+	slot_free(client, slot);
+}
+
 void slot_done(
 	struct kvr_client *client, struct slot *slot, int error, uint16_t status, const char *text, size_t text_length)
 {
@@ -74,9 +95,8 @@ void slot_done(
 		text_length = sizeof(result->text) - 1;
 	memcpy(result->text, text, text_length);
 	result->text[text_length] = '\0';
-	if (slot->session)
-		slot->session->in_flight--;
-	slot->session = NULL;
+	slot_leave_session(slot);
+	client->done_count += slot->discard ? 0 : 1;
 	if (slot->discard)
 		slot_free(client, slot);
 }
@@ -285,11 +305,17 @@ static bool queue_send_waiting(struct kvr_client *client)
 	return busy;
 }
 
-static void queue_take_transfer(struct slot *slot, const struct transfer_reply *reply)
+static int queue_take_transfer(struct slot *slot, const struct transfer_reply *reply, struct wire_error *error)
 {
+	if (reply->chunk_count != slot->chunk_count) {
+		error->offset = WIRE_HEADER_BYTES;
+		error->what = "chunk_count: not the request's";
+		return -EBADMSG;
+	}
 	slot->result.chunks = reply->good_count;
-	if (slot->outcomes && reply->chunk_count == slot->chunk_count)
+	if (slot->outcomes)
 		memcpy(slot->outcomes, reply->outcomes, reply->chunk_count);
+	return 0;
 }
 
 /* The body of a good reply into the slot's result. 0 or -EBADMSG. */
@@ -314,9 +340,7 @@ static int queue_take_body(
 	case WIRE_RETRIEVE:
 	case WIRE_STORE:
 		result = transfer_reply_decode(bytes, header->length, &transfer, error);
-		if (!result)
-			queue_take_transfer(slot, &transfer);
-		return result;
+		return result ? result : queue_take_transfer(slot, &transfer, error);
 	case WIRE_FREE_LOCKS:
 	case WIRE_CLEAR:
 		result = count_reply_decode(bytes, header->length, &count, error);
@@ -368,8 +392,16 @@ static void queue_reply(struct kvr_client *client, const uint8_t *bytes, uint32_
 		return;
 	}
 	slot = (header.request_id & 0xffff) < CLIENT_SLOTS ? &client->slots[header.request_id & 0xffff] : NULL;
-	if (!slot || slot->ticket != header.request_id || slot->state != SLOT_SENT || header.type != slot->type + 1) {
+	/* One that is to be sent again has had its reply. */
+	if (!slot || slot->ticket != header.request_id || slot->state != SLOT_SENT || slot->again) {
 		log_debug("client: a %s that nobody waits for", wire_type_name(header.type));
+		return;
+	}
+	/* A request that the server could not fetch is answered in the name of the INDIRECT. */
+	if (header.type != slot->type + 1 &&
+		!(slot->large != UINT32_MAX && header.type == WIRE_INDIRECT + 1 && !status_has_body(header.status))) {
+		connection_lose(client, -EPROTO, "the server answered a %s with a %s", wire_type_name(slot->type),
+			wire_type_name(header.type));
 		return;
 	}
 	client->in_flight--;
@@ -390,6 +422,8 @@ static void queue_reply(struct kvr_client *client, const uint8_t *bytes, uint32_
 
 static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 {
+	static const char unsent[] =
+		"the server had forgotten the session, and there was no room to send its chain again";
 	uint32_t index = (uint32_t)wc->wr_id;
 
 	if (!(wc->wr_id & CLIENT_RECEIVE_FLAG)) {
@@ -399,7 +433,7 @@ static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 		if (slot->taken && slot->state != SLOT_FREE)
 			slot_free(client, slot);
 		else if (slot->again && !request_again(client, slot))
-			slot_done(client, slot, -ENOENT, STATUS_UNKNOWN_SESSION, "", 0);
+			slot_done(client, slot, -ENOENT, STATUS_UNKNOWN_SESSION, unsent, sizeof(unsent) - 1);
 	}
 	if (wc->status != IBV_WC_SUCCESS) {
 		/* Flushes are consequences: only the first error is told. */

@@ -34,7 +34,9 @@ int region_make(struct kvr_client *client, uint64_t address, uint64_t length, ui
 	while (region < client->regions + CLIENT_REGIONS_MAX && region->mr)
 		region++;
 	if (region == client->regions + CLIENT_REGIONS_MAX) {
-		error_text_set("%u memory regions are in use", CLIENT_REGIONS_MAX);
+		error_text_set("all %u memory regions of the client are in use: put planes into larger allocations, "
+			       "or unregister what is not needed",
+			CLIENT_REGIONS_MAX);
 		return -ENOSPC;
 	}
 	memset(region, 0, sizeof(*region));
@@ -88,6 +90,7 @@ void registration_forget_all(struct kvr_client *client)
 	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
 		client->regions[i].announced = false;
 		client->regions[i].announcing = false;
+		client->regions[i].refused = false;
 		if (client->regions[i].mr)
 			region_release(client, i);
 	}
@@ -100,196 +103,6 @@ void registration_forget_all(struct kvr_client *client)
 		if (registration->used && registration->ticket)
 			registration_free(client, registration);
 	}
-}
-
-/* ---- what the user asks for ---- */
-
-static uint64_t plane_bytes(const struct kvr_plane *plane, uint32_t block_count)
-{
-	return (uint64_t)(block_count - 1) * plane->block_stride + plane->block_bytes;
-}
-
-/* The region of a plane: of an area that is known, or a new one over the plane and the planes that follow it without a gap. */
-static int registration_add_plane(struct kvr_client *client, struct client_registration *registration,
-	const struct kvr_group *group, uint32_t index)
-{
-	const struct kvr_plane *plane = &group->planes[index];
-	struct wire_plane *wire = &registration->planes[registration->plane_count];
-	uint64_t address = (uint64_t)(uintptr_t)plane->address;
-	uint64_t length;
-	uint32_t region;
-	int error;
-
-	if (!plane->address || plane->block_bytes == 0 || plane->block_bytes > UINT32_MAX ||
-		plane->block_stride < plane->block_bytes || plane->block_stride > UINT64_MAX / group->block_count / 2) {
-		error_text_set("plane %u: address, block_bytes or block_stride is not usable", index);
-		return -EINVAL;
-	}
-	length = plane_bytes(plane, group->block_count);
-	region = region_find(client, address, length);
-	if (region == UINT32_MAX) {
-		uint64_t end = address + length;
-
-		for (uint32_t i = index + 1; i < group->plane_count; i++) {
-			uint64_t next = (uint64_t)(uintptr_t)group->planes[i].address;
-
-			if (next < address || next > end)
-				break;
-			end = kvr_max_u64(end, next + plane_bytes(&group->planes[i], group->block_count));
-		}
-		error = region_make(client, address, end - address, &region);
-		if (error)
-			return error;
-	}
-	client->regions[region].users++;
-	wire->address = address;
-	wire->block_stride = plane->block_stride;
-	wire->block_bytes = (uint32_t)plane->block_bytes;
-	wire->region = region;
-	registration->plane_count++;
-	return 0;
-}
-
-static int registration_take_layout(
-	struct kvr_client *client, struct client_registration *registration, const struct kvr_layout *layout)
-{
-	uint32_t planes = 0;
-
-	if (layout->struct_bytes < sizeof(*layout) || layout->group_count == 0 ||
-		layout->group_count > WIRE_GROUPS_MAX) {
-		error_text_set("a layout has 1 to %u groups", WIRE_GROUPS_MAX);
-		return -EINVAL;
-	}
-	for (uint32_t g = 0; g < layout->group_count; g++) {
-		const struct kvr_group *group = &layout->groups[g];
-
-		if (group->plane_count == 0 || group->plane_count > WIRE_PLANES_MAX || group->block_count == 0 ||
-			group->tokens_per_block == 0 || client->server.chunk_tokens % group->tokens_per_block != 0) {
-			error_text_set("group %u: %u planes, %u blocks of %u tokens (chunks have %u)", g,
-				group->plane_count, group->block_count, group->tokens_per_block,
-				client->server.chunk_tokens);
-			return -EINVAL;
-		}
-		planes += group->plane_count;
-	}
-	if (planes > WIRE_PLANES_MAX) {
-		error_text_set("%u planes, at most %u", planes, WIRE_PLANES_MAX);
-		return -EINVAL;
-	}
-	registration->planes = calloc(planes, sizeof(struct wire_plane));
-	if (!registration->planes)
-		return -ENOMEM;
-	for (uint32_t g = 0; g < layout->group_count; g++) {
-		const struct kvr_group *group = &layout->groups[g];
-
-		registration->groups[g].tokens_per_block = group->tokens_per_block;
-		registration->groups[g].window_tokens = group->window_tokens;
-		registration->groups[g].block_count = group->block_count;
-		registration->groups[g].plane_count = group->plane_count;
-		registration->group_count++;
-		for (uint32_t i = 0; i < group->plane_count; i++) {
-			int error = registration_add_plane(client, registration, group, i);
-
-			if (error)
-				return error;
-		}
-	}
-	return 0;
-}
-
-/* What the bytes mean: the layout's or the caller's fingerprint, and the engine's name. */
-static int registration_fingerprint(struct kvr_client *client, struct client_registration *registration,
-	const struct kvr_model *model, const struct kvr_layout *layout, const uint8_t fingerprint[32])
-{
-	uint8_t base[32];
-	int error = 0;
-
-	if (fingerprint)
-		memcpy(base, fingerprint, sizeof(base));
-	else if (layout)
-		error = kvr_layout_fingerprint(layout, base);
-	else
-		error = -EINVAL;
-	if (error) {
-		error_text_set("a registration without a layout needs a fingerprint");
-		return error;
-	}
-	digester_hash(&client->digester, base, sizeof(base), model->engine ? model->engine : "",
-		model->engine ? strlen(model->engine) : 0, registration->fingerprint);
-	return 0;
-}
-
-int client_submit_register(struct kvr_client *client, const struct kvr_model *model, const struct kvr_layout *layout,
-	const uint8_t fingerprint[32], uint32_t *index, kvr_ticket *ticket)
-{
-	struct client_registration *registration = client->registrations;
-	struct slot *slot;
-	int error;
-
-	if (client->state != CONNECTION_READY) {
-		error_text_set("not connected: %s", client->failure_text);
-		return -ECONNRESET;
-	}
-	if (model->struct_bytes < sizeof(*model) || !model->name || !model->dtype ||
-		strlen(model->name) > WIRE_NAME_MAX || strlen(model->dtype) > WIRE_NAME_MAX) {
-		error_text_set("a model has a name and a dtype of at most %u bytes", WIRE_NAME_MAX);
-		return -EINVAL;
-	}
-	while (registration < client->registrations + CLIENT_REGISTRATIONS_MAX && registration->used)
-		registration++;
-	slot = registration < client->registrations + CLIENT_REGISTRATIONS_MAX ? slot_take(client, WIRE_REGISTER)
-									       : NULL;
-	if (!slot) {
-		error_text_set("too many registrations or requests");
-		return -EBUSY;
-	}
-	registration->used = registration->wanted = true;
-	registration->model = *model;
-	registration->model.name = strdup(model->name);
-	registration->model.dtype = strdup(model->dtype);
-	registration->model.engine = NULL;
-	error = registration->model.name && registration->model.dtype ? 0 : -ENOMEM;
-	if (!error)
-		error = registration_fingerprint(client, registration, model, layout, fingerprint);
-	if (!error && layout)
-		error = registration_take_layout(client, registration, layout);
-	if (error) {
-		registration_free(client, registration);
-		slot_free(client, slot);
-		return error;
-	}
-	slot->state = SLOT_CONTROL;
-	client->unsettled = true;
-	registration->ticket = slot->ticket;
-	*index = (uint32_t)(registration - client->registrations);
-	*ticket = slot->ticket;
-	return 0;
-}
-
-int client_submit_unregister(struct kvr_client *client, uint32_t index, kvr_ticket *ticket)
-{
-	struct client_registration *registration = index < CLIENT_REGISTRATIONS_MAX ? &client->registrations[index]
-										    : NULL;
-	struct slot *slot;
-
-	if (!registration || !registration->used || registration->ticket) {
-		error_text_set("there is no registration %u", index);
-		return -ENODEV;
-	}
-	slot = slot_take(client, WIRE_UNREGISTER);
-	if (!slot)
-		return -EBUSY;
-	*ticket = slot->ticket;
-	if (!registration->standing) { /* the server knows nothing of it */
-		registration_free(client, registration);
-		slot_done(client, slot, 0, STATUS_OK, "", 0);
-		return 0;
-	}
-	slot->state = SLOT_CONTROL;
-	client->unsettled = true;
-	registration->ticket = slot->ticket;
-	registration->wanted = false;
-	return 0;
 }
 
 /* ---- one control message at a time, until the server knows what is wanted ---- */
@@ -393,7 +206,8 @@ static enum control_operation operation_next(const struct kvr_client *client, ui
 {
 	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
 		*index = i;
-		if (client->regions[i].mr && client->regions[i].users > 0 && !client->regions[i].announced)
+		if (client->regions[i].mr && client->regions[i].users > 0 && !client->regions[i].announced &&
+			!client->regions[i].refused)
 			return OPERATION_MEMORY;
 	}
 	for (uint32_t i = 0; i < CLIENT_REGISTRATIONS_MAX; i++) {
@@ -433,7 +247,7 @@ bool registration_step(struct kvr_client *client)
 	client->unsettled = false;
 	if (client->state == CONNECTION_RESTORING) {
 		client->state = CONNECTION_READY;
-		client->backoff_ns = 0;
+		client->ready_ns = client->now_ns;
 		client->reconnects += client->generation > 1 ? 1 : 0;
 		return true;
 	}
@@ -441,6 +255,26 @@ bool registration_step(struct kvr_client *client)
 }
 
 /* ---- answers ---- */
+
+static void registration_refused(struct kvr_client *client, struct client_registration *registration, int code,
+	uint16_t status, const struct wire_text *text)
+{
+	struct slot *slot = slot_find(client, registration->ticket);
+
+	if (slot && registration->wanted) {
+		slot_done(client, slot, code, status, text->bytes, text->length);
+		registration_free(client, registration);
+	} else if (!registration->wanted) { /* that it does not stand is what its UNREGISTER is after */
+		if (slot)
+			slot_done(client, slot, 0, STATUS_OK, "", 0);
+		registration_free(client, registration);
+	} else {
+		log_warn("client: the server refused registration %u after a reconnect: %.*s",
+			(unsigned)(registration - client->registrations), (int)text->length, text->bytes);
+		registration->failed = true;
+		snprintf(registration->failure, sizeof(registration->failure), "%.*s", (int)text->length, text->bytes);
+	}
+}
 
 static void operation_refused(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes)
 {
@@ -458,7 +292,6 @@ static void operation_refused(struct kvr_client *client, const struct wire_heade
 		struct client_registration *registration = &client->registrations[i];
 		bool concerned = registration->used && !registration->standing &&
 			(client->operation == OPERATION_REGISTER ? i == index : client->operation == OPERATION_MEMORY);
-		struct slot *slot;
 
 		for (uint32_t p = 0; concerned && client->operation == OPERATION_MEMORY; p++) {
 			concerned = p < registration->plane_count;
@@ -467,19 +300,19 @@ static void operation_refused(struct kvr_client *client, const struct wire_heade
 		}
 		if (!concerned)
 			continue;
-		slot = slot_find(client, registration->ticket);
-		if (slot) {
-			slot_done(client, slot, code, header->status, reply.text.bytes, reply.text.length);
-			registration_free(client, registration);
-		} else {
-			log_warn("client: registration %u does not stand any more: %.*s", i, (int)reply.text.length,
-				reply.text.bytes);
-			registration->failed = true;
-		}
+		registration_refused(client, registration, code, header->status, &reply.text);
 	}
-	if (client->operation == OPERATION_MEMORY && client->regions[index].mr && client->regions[index].users > 0)
-		connection_lose(
-			client, code, "the server can't reach memory: %.*s", (int)reply.text.length, reply.text.bytes);
+	if (client->operation == OPERATION_MEMORY && client->regions[index].mr)
+		client->regions[index].refused = true;
+	if (client->operation == OPERATION_MEMORY && client->large &&
+		client->regions[index].address == (uint64_t)(uintptr_t)client->large)
+		connection_lose(client, code, "the server can't reach the memory that long requests go through: %.*s",
+			(int)reply.text.length, reply.text.bytes);
+	/* Whether that memory is quiet is known only when the connection has ended. */
+	if (client->operation == OPERATION_UNREGISTER || client->operation == OPERATION_FORGET)
+		connection_lose(client, -EPROTO, "the server refused %s: %.*s",
+			client->operation == OPERATION_FORGET ? "FORGET_MEMORY" : "UNREGISTER", (int)reply.text.length,
+			reply.text.bytes);
 }
 
 static void operation_done(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes)
@@ -512,6 +345,8 @@ static void operation_done(struct kvr_client *client, const struct wire_header *
 		registration->number = registered.registration;
 		registration->object_bytes = registered.object_bytes;
 		registration->standing = true;
+		if (!registration->wanted)
+			break; /* its UNREGISTER follows */
 		slot = slot_find(client, registration->ticket);
 		registration->ticket = 0;
 		if (slot)

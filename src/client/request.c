@@ -51,8 +51,13 @@ static int request_begin(struct kvr_session *session, uint16_t type, struct slot
 		error_text_set("not connected: %s", client->failure_text);
 		return -ECONNRESET;
 	}
-	if (!own->used || !own->standing) {
-		error_text_set("the session's registration does not stand");
+	if (!own->used || !own->wanted || own->serial != session->serial) {
+		error_text_set("the registration of this session was unregistered");
+		return -ENODEV;
+	}
+	if (!own->standing) {
+		error_text_set("registration %u does not stand: %s", session->registration,
+			own->failed ? own->failure : "it is still being made");
 		return -ENODEV;
 	}
 	slot = slot_take(client, type);
@@ -65,11 +70,22 @@ static int request_begin(struct kvr_session *session, uint16_t type, struct slot
 	return 0;
 }
 
+static void request_refused(int error)
+{
+	if (error == -EBUSY)
+		error_text_set("%u requests above %u bytes are under way: wait for one of them first",
+			CLIENT_LARGE_BUFFERS, WIRE_INLINE_BYTES);
+	else if (error == -EMSGSIZE)
+		error_text_set("the request is larger than the server takes: name fewer chunks or runs of blocks");
+	else
+		error_text_set("the request breaks a limit of the protocol: %s", strerror(-error));
+}
+
 static int request_end(
 	struct kvr_client *client, struct slot *slot, struct kvr_session *session, ssize_t length, kvr_ticket *ticket)
 {
 	if (length < 0) {
-		error_text_set("the request does not fit: %s", strerror((int)-length));
+		request_refused((int)length);
 		slot_free(client, slot);
 		return (int)length;
 	}
@@ -137,8 +153,10 @@ static int scratch_room(struct kvr_client *client, size_t bytes)
 	if (bytes <= client->scratch_bytes)
 		return 0;
 	scratch = realloc(client->scratch, 2 * bytes);
-	if (!scratch)
+	if (!scratch) {
+		error_text_set("no memory for %zu bytes of block runs", bytes);
 		return -ENOMEM;
+	}
 	client->scratch = scratch;
 	client->scratch_bytes = 2 * bytes;
 	return 0;
@@ -180,7 +198,11 @@ static int request_check_transfer(const struct kvr_session *session, const struc
 	uint32_t chunk_tokens = session->client->server.chunk_tokens;
 
 	if (transfer->struct_bytes < sizeof(*transfer) || transfer->chunk_count == 0) {
-		error_text_set("struct_bytes or chunk_count is not set");
+		error_text_set("transfer.struct_bytes (use KVR_TRANSFER_INIT) or chunk_count is not set");
+		return -EINVAL;
+	}
+	if (registration->group_count == 0) {
+		error_text_set("a scheduler's registration has no memory to transfer to or from");
 		return -EINVAL;
 	}
 	if (transfer->first_chunk > session->chunk_count ||
@@ -189,7 +211,7 @@ static int request_check_transfer(const struct kvr_session *session, const struc
 			(unsigned long long)transfer->first_chunk + transfer->chunk_count, session->chunk_count);
 		return -ERANGE;
 	}
-	if (transfer->group_count != registration->group_count || registration->group_count == 0) {
+	if (transfer->group_count != registration->group_count || !transfer->groups) {
 		error_text_set("%u groups of blocks for a registration with %u", transfer->group_count,
 			registration->group_count);
 		return -EINVAL;
@@ -198,7 +220,7 @@ static int request_check_transfer(const struct kvr_session *session, const struc
 		uint64_t wanted = (uint64_t)transfer->chunk_count *
 			(chunk_tokens / registration->groups[g].tokens_per_block);
 
-		if (transfer->groups[g].count != wanted) {
+		if (transfer->groups[g].count != wanted || !transfer->groups[g].ids) {
 			error_text_set("group %u: %u blocks where %u chunks have %llu", g, transfer->groups[g].count,
 				transfer->chunk_count, (unsigned long long)wanted);
 			return -EFAULT;
@@ -227,6 +249,11 @@ int client_submit_transfer(
 
 		error = request_runs(client, &transfer->groups[g], &request.run_count);
 		group_runs[g] = request.run_count - before;
+	}
+	if (!error && request.run_count > WIRE_RUNS_MAX) {
+		error_text_set("%u runs of neighbouring blocks, at most %u: name fewer chunks", request.run_count,
+			WIRE_RUNS_MAX);
+		error = -EMSGSIZE;
 	}
 	if (error) {
 		slot_free(client, slot);
@@ -336,6 +363,8 @@ static int request_begin_plain(struct kvr_client *client, uint16_t type, struct 
 		return -ECONNRESET;
 	}
 	*slot = slot_take(client, type);
+	if (!*slot)
+		error_text_set("%u requests are under way or wait to be taken", CLIENT_SLOTS);
 	return *slot ? 0 : -EBUSY;
 }
 
@@ -358,8 +387,10 @@ int client_submit_clear(struct kvr_client *client, uint32_t registration, kvr_ti
 	int error;
 
 	if (registration != UINT32_MAX &&
-		(registration >= CLIENT_REGISTRATIONS_MAX || !client->registrations[registration].standing))
+		(registration >= CLIENT_REGISTRATIONS_MAX || !client->registrations[registration].standing)) {
+		error_text_set("there is no registration %u", registration);
 		return -ENODEV;
+	}
 	error = request_begin_plain(client, WIRE_CLEAR, &slot);
 	if (error)
 		return error;
@@ -370,15 +401,18 @@ int client_submit_clear(struct kvr_client *client, uint32_t registration, kvr_ti
 
 int client_submit_cancel(struct kvr_client *client, kvr_ticket target)
 {
+	static const char unsent[] = "canceled before it was sent";
 	struct slot *slot = slot_find(client, target);
 	struct cancel_request request;
 	kvr_ticket ticket;
 	int error;
 
-	if (!slot)
+	if (!slot) {
+		error_text_set("there is no such ticket, or its result was taken");
 		return -ENOENT;
+	}
 	if (slot->state == SLOT_QUEUED) {
-		slot_done(client, slot, -ECANCELED, STATUS_CANCELED, "", 0);
+		slot_done(client, slot, -ECANCELED, STATUS_CANCELED, unsent, sizeof(unsent) - 1);
 		return 0;
 	}
 	if (slot->state != SLOT_SENT)
@@ -392,4 +426,20 @@ int client_submit_cancel(struct kvr_client *client, kvr_ticket target)
 	slot->discard = true;
 	return request_end(
 		client, slot, NULL, cancel_request_encode(slot->bytes, WIRE_INLINE_BYTES, &request), &ticket);
+}
+
+bool request_abandon(struct kvr_client *client, kvr_ticket ticket)
+{
+	struct slot *slot = slot_find(client, ticket);
+	bool transfer = slot && (slot->type == WIRE_RETRIEVE || slot->type == WIRE_STORE);
+
+	if (!slot)
+		return true;
+	/* What waits on the server is worth a CANCEL, and what moves data; the others are as good as done. */
+	if ((transfer || slot->type == WIRE_LOOKUP || slot->type == WIRE_QUERY) && client_submit_cancel(client, ticket))
+		log_debug("client: no CANCEL could be sent: %s", kvr_error_text());
+	if (transfer)
+		return false;
+	slot_abandon(client, slot);
+	return true;
 }

@@ -13,15 +13,17 @@ int client_session_create(
 
 	if (length == 0 || length > WIRE_SESSION_ID_MAX || registration >= CLIENT_REGISTRATIONS_MAX ||
 		!client->registrations[registration].used) {
-		error_text_set(
-			"a session needs a registration that stands and an id of 1 to %u bytes", WIRE_SESSION_ID_MAX);
+		error_text_set("a session needs a registration and an id of 1 to %u bytes", WIRE_SESSION_ID_MAX);
 		return -EINVAL;
 	}
 	session = calloc(1, sizeof(*session));
-	if (!session)
+	if (!session) {
+		error_text_set("no memory for a session");
 		return -ENOMEM;
+	}
 	session->client = client;
 	session->registration = registration;
+	session->serial = client->registrations[registration].serial;
 	session->id_length = (uint32_t)length;
 	memcpy(session->id, id, length);
 	digest_salt(&client->digester, salt ? salt : "", salt ? strlen(salt) : 0, session->salt);
@@ -47,14 +49,15 @@ int client_session_destroy(struct kvr_session **pointer)
 	return 0;
 }
 
-static int session_reserve(struct kvr_session *session, uint32_t chunks)
+static int session_reserve(struct kvr_session *session, size_t chunks)
 {
 	uint32_t capacity = session->chunk_capacity ? session->chunk_capacity : 16;
+	uint64_t limit = kvr_min_u64(session->client->server.chunks_max, WIRE_CHUNKS_MAX);
 	uint8_t *digests;
 
-	if (chunks > session->client->server.chunks_max || chunks > WIRE_CHUNKS_MAX) {
-		error_text_set(
-			"%u chunks in a session, the server takes %u", chunks, session->client->server.chunks_max);
+	if (chunks > limit) {
+		error_text_set("%zu chunks in a session, at most %u are possible: leave the tokens behind them out",
+			chunks, (unsigned)limit);
 		return -E2BIG;
 	}
 	if (chunks <= session->chunk_capacity)
@@ -62,8 +65,10 @@ static int session_reserve(struct kvr_session *session, uint32_t chunks)
 	while (capacity < chunks)
 		capacity *= 2;
 	digests = realloc(session->digests, (size_t)capacity * WIRE_DIGEST_BYTES);
-	if (!digests)
+	if (!digests) {
+		error_text_set("no memory for the digests of %zu chunks", chunks);
 		return -ENOMEM;
+	}
 	session->digests = digests;
 	session->chunk_capacity = capacity;
 	return 0;
@@ -71,21 +76,17 @@ static int session_reserve(struct kvr_session *session, uint32_t chunks)
 
 int client_session_tokens(struct kvr_session *session, const uint32_t *tokens, size_t count)
 {
-	uint32_t chunk_tokens = session->client->server.chunk_tokens;
+	uint32_t chunk_tokens = session->client->chunk_tokens;
 	uint32_t known = session->chunk_count;
 	const uint8_t *parent;
 	int error;
 
-	if (chunk_tokens == 0)
-		return -ECONNRESET;
 	if (count / chunk_tokens < known) {
 		error_text_set("%zu tokens for a session that has %u chunks already", count, known);
 		return -EINVAL;
 	}
-	if (count / chunk_tokens > WIRE_CHUNKS_MAX)
-		return -E2BIG;
-	error = session_reserve(session, (uint32_t)(count / chunk_tokens));
-	if (error)
+	error = session_reserve(session, count / chunk_tokens);
+	if (error || count / chunk_tokens == known)
 		return error;
 	parent = known > 0 ? session->digests + (size_t)(known - 1) * WIRE_DIGEST_BYTES : NULL;
 	session->chunk_count += digest_chain(&session->client->digester, parent, tokens + (size_t)known * chunk_tokens,
@@ -98,14 +99,14 @@ int client_session_digests(struct kvr_session *session, const uint8_t *digests, 
 {
 	int error;
 
-	if (chunk_count < session->chunk_count ||
+	if (chunk_count < session->chunk_count || (chunk_count > 0 && !digests) ||
 		(session->chunk_count > 0 &&
 			memcmp(session->digests, digests, (size_t)session->chunk_count * WIRE_DIGEST_BYTES) != 0)) {
 		error_text_set("digests may be added to a session, not changed");
 		return -EINVAL;
 	}
 	error = session_reserve(session, chunk_count);
-	if (error)
+	if (error || chunk_count == 0)
 		return error;
 	memcpy(session->digests, digests, (size_t)chunk_count * WIRE_DIGEST_BYTES);
 	session->chunk_count = chunk_count;
