@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -335,6 +336,17 @@ static void other_protocols_are_turned_away_at_once(void **state)
 		before + KVR_COUNT_OF(openings));
 }
 
+static long long clients_now(const struct server_process *server)
+{
+	struct text page = { NULL, 0, 0, false };
+	long long count;
+
+	assert_int_equal(http_ask(server->port, "GET", "/metrics", "", &page), 200);
+	count = series(page.bytes, "kvrail_clients");
+	text_fini(&page);
+	return count;
+}
+
 /* pitfalls N01: the most clients are published, the next one is told, and those that are there stay. */
 static void more_clients_than_the_maximum_are_refused(void **state)
 {
@@ -344,6 +356,9 @@ static void more_clients_than_the_maximum_are_refused(void **state)
 	char bytes[512];
 	ssize_t count;
 
+	/* Those of the tests before may be on their way out. */
+	while (clients_now(&fixture->server) > 0)
+		sched_yield();
 	for (unsigned i = 0; i < 4; i++)
 		fds[i] = connect_unix(fixture->server.socket);
 	fds[4] = connect_unix(fixture->server.socket);
@@ -454,7 +469,9 @@ static void sigterm_leaves_nothing_behind_with_clients_connected(void **state)
 	assert_int_equal(server_process_logged(&server, "are cut off"), 0);
 	assert_int_equal(server_process_logged(&server, "kvraild has left"), 1);
 	for (unsigned i = 0; i < 10; i++) {
-		assert_true(recv(fds[i], &byte, 1, 0) <= 0);
+		/* One that came late was told so first. */
+		while (recv(fds[i], &byte, 1, 0) > 0)
+			;
 		close(fds[i]);
 	}
 	assert_int_not_equal(stat(server.socket, &status), 0);
