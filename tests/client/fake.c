@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/cmocka_all.h"
+#include "client/client_private.h"
 
 #define FAKE_PATIENCE_NS (30 * KVR_SECOND)
 #define FAKE_RECEIVE ((uint64_t)1 << 32)
@@ -541,4 +542,30 @@ int fake_failure(struct fake *fake, const char *words)
 	if (!strstr(text, words))
 		fail_msg("\"%s\" does not say \"%s\"", text, words);
 	return client_failure(fake->client, &text);
+}
+
+uint32_t fake_free_slots(const struct fake *fake)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < CLIENT_SLOTS; i++)
+		count += fake->client->slots[i].state == SLOT_FREE;
+	return count;
+}
+
+struct kvr_session *fake_begin(struct fake *fake, uint32_t chunks)
+{
+	fake_start(fake, 1, NULL);
+	fake_ready(fake);
+	return fake_session(fake, fake_register(fake), "session", chunks);
+}
+
+void fake_finish(struct fake *fake, struct kvr_session **session)
+{
+	assert_int_equal(client_session_destroy(session), 0);
+	assert_int_equal(fake_free_slots(fake), CLIENT_SLOTS);
+	assert_int_equal(fake->client->large_free_count, CLIENT_LARGE_BUFFERS);
+	assert_int_equal(fake->client->done_count, 0);
+	assert_int_equal(fake->client->in_flight, 0);
+	fake_stop(fake);
 }

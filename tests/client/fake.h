@@ -109,4 +109,10 @@ int fake_failure(struct fake *fake, const char *words);
 /* A transfer of `chunks` chunks from chunk 0, blocks in order. ids: FAKE_BLOCKS of them. */
 struct kvr_transfer fake_transfer(struct kvr_blocks *blocks, uint32_t *ids, uint32_t chunks, uint8_t *outcomes);
 
+uint32_t fake_free_slots(const struct fake *fake);
+/* fake_start, fake_ready, fake_register, fake_session. */
+struct kvr_session *fake_begin(struct fake *fake, uint32_t chunks);
+/* The session goes; no ticket, credit or long buffer is out; fake_stop. */
+void fake_finish(struct fake *fake, struct kvr_session **session);
+
 #endif
