@@ -18,7 +18,7 @@ struct results {
 static int collect(const struct load *load, struct results *results)
 {
 	uint32_t clients = load->settings->clients;
-	struct measure **measures = calloc(clients, sizeof(*measures));
+	struct measure **measures = calloc(clients, sizeof(struct measure *));
 	double *values = calloc(load->rounds_done + 1, sizeof(*values));
 	double read_share = load->settings->op == LOAD_STORE ? 0 : 1;
 
@@ -106,14 +106,15 @@ static void json_ratio(const struct load *load, const struct results *results, s
 static void json(const struct load *load, const struct results *results, struct text *out)
 {
 	const struct load_settings *settings = load->settings;
+	unsigned long long request_bytes = load->chunks * load->shape.object_bytes;
 	bool first = true;
 
 	text_append(out, "{\n  \"command\": \"load\", \"version\": \"" KVRAIL_VERSION "\", \"server\": ");
 	text_append_json_string(out, load->info.server);
 	text_append(out,
 		", \"op\": \"%s\", \"size\": %u, \"planes\": %u, \"chunks\": %u, \"request_bytes\": %llu, \"clients\": %u, \"depth\": %u,\n  \"machine\": {",
-		op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks,
-		(unsigned long long)(load->chunks * load->shape.object_bytes), settings->clients, settings->depth);
+		op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks, request_bytes,
+		settings->clients, settings->depth);
 	machine_append_json(&load->machine, out);
 	text_append(out,
 		"},\n  \"seconds\": %.6f, \"rounds\": %u, \"operations_per_second\": %.3f, \"gbps\": %.4f, \"errors\": %llu, \"retries\": %llu,\n"

@@ -106,7 +106,7 @@ void counters_sum(struct counters *into, const struct counters *from)
 void measure_result(struct measure *const *measures, size_t count, enum measure_op op, struct op_result *result)
 {
 	struct histogram *latency = calloc(1, sizeof(*latency));
-	const struct busy **busys = calloc(count, sizeof(*busys));
+	const struct busy **busys = calloc(count, sizeof(const struct busy *));
 	uint64_t busy_ns = 0;
 
 	memset(result, 0, sizeof(*result));

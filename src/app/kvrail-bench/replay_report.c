@@ -42,7 +42,7 @@ struct results {
 static void collect(const struct replay *replay, struct results *results)
 {
 	uint32_t clients = replay->settings->clients;
-	struct measure **measures = calloc(clients, sizeof(*measures));
+	struct measure **measures = calloc(clients, sizeof(struct measure *));
 	struct histogram *lag = calloc(1, sizeof(*lag));
 
 	memset(results, 0, sizeof(*results));

@@ -22,10 +22,10 @@ int replay_slot_init(struct replay_slot *slot, const struct replay *replay, uint
 	memset(slot, 0, sizeof(*slot));
 	slot->writer = writer;
 	slot->request = calloc(1, sizeof(*slot->request));
-	slot->sessions = calloc(ranks, sizeof(*slot->sessions));
+	slot->sessions = calloc(ranks, sizeof(struct kvr_session *));
 	slot->pendings = calloc(ranks, sizeof(*slot->pendings));
-	slot->ids = calloc(ranks, sizeof(*slot->ids));
-	slot->outcomes = calloc(ranks, sizeof(*slot->outcomes));
+	slot->ids = calloc(ranks, sizeof(uint32_t *));
+	slot->outcomes = calloc(ranks, sizeof(uint8_t *));
 	if (!slot->request || !slot->sessions || !slot->pendings || !slot->ids || !slot->outcomes)
 		return -ENOMEM;
 	for (uint32_t rank = 0; rank < ranks; rank++) {
