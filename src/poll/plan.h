@@ -7,7 +7,8 @@
  * Rules, strongest first.
  *  1. Only processors that the process may use. One spinning thread a physical core: poll cores and the management core.
  *  2. One physical core is left for helpers, the control thread and everything else. Too few cores: fewer poll cores than asked (never
- *     below 1), then one thread polls and manages, then nothing spins: threads wait adaptively. Each of these is a warning.
+ *     below 1), then one thread polls and manages, then nothing spins: threads wait adaptively. Without a rail all clients are on this
+ *     host and need cores as well: nothing spins below 4. Each of these is a warning.
  *  3. A poll core is on its rail's NUMA node, or the nearest that has a core left. There: whole physical cores that are allowed, isolated,
  *     nohz_full, not the core of processor 0, lowest number.
  *  4. Cores are shared out between the nodes by their rails, rails of a node between its cores in turn. Slow ports (below half of the

@@ -6,6 +6,8 @@
 
 /* Helpers touch memory in parallel: with fewer processors than this near the rails, those of other nodes help. */
 #define HELPERS_WANTED 4
+/* Without a rail all clients are on this host, and need a core each as well. */
+#define CORES_TO_SPIN_BESIDE_CLIENTS 4
 
 static void find_cores(struct planner *planner)
 {
@@ -93,8 +95,10 @@ static uint32_t decide_threads(struct planner *planner)
 	} else {
 		snprintf(why, sizeof(why), "%u physical core%s may be used", physical, physical == 1 ? "" : "s");
 	}
-	plan->busy = usable >= 2;
+	plan->busy = usable >= (plan->rail_count ? 2 : CORES_TO_SPIN_BESIDE_CLIENTS);
 	plan->shared = usable <= 2;
+	if (!plan->busy && usable > 1)
+		plan_warn(plan, "%s, and clients of this host poll there too: threads wait adaptively", why);
 	if (usable == 1)
 		plan_warn(plan,
 			"%s: one thread polls and manages and does not spin, or it would take the core from all else",

@@ -123,6 +123,7 @@ static void poll_cores_are_on_the_node_of_their_rail(void **state)
 }
 
 #define ONE_NODE "node 0 memory=64GiB\n"
+#define ONE_RAIL ONE_NODE RAIL("a", "0")
 
 /* pitfalls M01: whatever the cpuset, only its processors, and a stated policy. */
 static void small_cpusets_have_fewer_threads_and_a_warning(void **state)
@@ -134,36 +135,36 @@ static void small_cpusets_have_fewer_threads_and_a_warning(void **state)
 		bool busy, shared;
 		const char *warning;
 	} cases[] = {
-		{ ONE_NODE "cores 0-15 node=0\nallowed 9-11\n", "cores=3", "9:-", 10, "11", true, false,
+		{ ONE_RAIL "cores 0-15 node=0\nallowed 9-11\n", "cores=3", "9:a", 10, "11", true, false,
 			"3 physical cores may be used: 1 poll core instead of 3" },
-		{ ONE_NODE "cores 0-15 node=0\nallowed 9-11\n", "", "9:-", 10, "11", true, false, NULL },
-		{ ONE_NODE "cores 0-15 node=0\nallowed 9-12\n", "cores=8", "9:- 10:-", 11, "12", true, false,
+		{ ONE_RAIL "cores 0-15 node=0\nallowed 9-11\n", "", "9:a", 10, "11", true, false, NULL },
+		{ ONE_RAIL "cores 0-15 node=0\nallowed 9-12\n", "cores=8", "9:a 10:a", 11, "12", true, false,
 			"4 physical cores may be used: 2 poll cores instead of 8" },
-		{ ONE_NODE "cores 0-15 node=0\nallowed 9-10\n", "cores=2", "9:-", 9, "10", true, true,
+		{ ONE_RAIL "cores 0-15 node=0\nallowed 9-10\n", "cores=2", "9:a", 9, "10", true, true,
 			"one thread polls and manages" },
-		{ ONE_NODE "cores 0-15 node=0\nallowed 9\n", "", "9:-", 9, "9", false, true, "does not spin" },
+		{ ONE_RAIL "cores 0-15 node=0\nallowed 9\n", "", "9:a", 9, "9", false, true, "does not spin" },
 		/* two threads of one core are one core */
-		{ ONE_NODE "cores 0 siblings=1 node=0\n", "", "1:-", 1, "0", false, true,
+		{ ONE_RAIL "cores 0 siblings=1 node=0\n", "", "1:a", 1, "0", false, true,
 			"siblings of threads that poll" },
-		{ ONE_NODE "cores 0-1 siblings=2-3 node=0\n", "cores=4", "1:-", 1, "0,2", true, true,
+		{ ONE_RAIL "cores 0-1 siblings=2-3 node=0\n", "cores=4", "1:a", 1, "0,2", true, true,
 			"2 physical cores may be used" },
 		/* a core of which only one thread is ours comes after whole ones */
-		{ ONE_NODE "cores 0-3 siblings=4-7 node=0\nallowed 0-3,6-7\n", "", "2:-", 3, "0-1", true, false, NULL },
-		{ ONE_NODE "cores 0-3 siblings=4-7 node=0\nallowed 1-3\n", "", "1:-", 2, "3", true, false,
+		{ ONE_RAIL "cores 0-3 siblings=4-7 node=0\nallowed 0-3,6-7\n", "", "2:a", 3, "0-1", true, false, NULL },
+		{ ONE_RAIL "cores 0-3 siblings=4-7 node=0\nallowed 1-3\n", "", "1:a", 2, "3", true, false,
 			"a sibling outside the cpuset" },
 		/* the control group's quota counts as the cpuset does */
-		{ ONE_NODE "cores 0-15 node=0\nquota 4500\n", "cores=8", "1:- 2:-", 3, "0,4-15", true, false,
+		{ ONE_RAIL "cores 0-15 node=0\nquota 4500\n", "cores=8", "1:a 2:a", 3, "0,4-15", true, false,
 			"the control group grants 4.5 processors: 2 poll cores instead of 8" },
-		{ ONE_NODE "cores 0-15 node=0\nquota 500\n", "", "1:-", 1, "0,2-15", false, true, "grants 0.5" },
+		{ ONE_RAIL "cores 0-15 node=0\nquota 500\n", "", "1:a", 1, "0,2-15", false, true, "grants 0.5" },
 		/* isolated, and nobody gave them to this process */
-		{ ONE_NODE "cores 0-7 node=0\nallowed 0-5\nisolated 6-7\n", "", "1:-", 2, "0,3-5", true, false,
+		{ ONE_RAIL "cores 0-7 node=0\nallowed 0-5\nisolated 6-7\n", "", "1:a", 2, "0,3-5", true, false,
 			"processors 6-7 are isolated but not in this process' affinity" },
 		/* nothing but isolated ones */
-		{ ONE_NODE "cores 0-3 node=0\nisolated 0-3\n", "", "1:-", 2, "0,3", true, false,
+		{ ONE_RAIL "cores 0-3 node=0\nisolated 0-3\n", "", "1:a", 2, "0,3", true, false,
 			"helper threads run on isolated processors" },
 		/* core 0 when there is no other */
-		{ ONE_NODE "cores 0-1 node=0\nallowed 0\n", "", "0:-", 0, "0", false, true, NULL },
-		{ ONE_NODE "cores 0-3 node=0\n", "cores=2", "1:- 2:-", 3, "0", true, false, NULL },
+		{ ONE_RAIL "cores 0-1 node=0\nallowed 0\n", "", "0:a", 0, "0", false, true, NULL },
+		{ ONE_RAIL "cores 0-3 node=0\n", "cores=2", "1:a 2:a", 3, "0", true, false, NULL },
 	};
 
 	(void)state;
@@ -178,6 +179,19 @@ static void small_cpusets_have_fewer_threads_and_a_warning(void **state)
 		if (cases[i].warning && !warned(cases[i].warning))
 			fail_msg("no warning like: %s", cases[i].warning);
 	}
+}
+
+static void small_machines_without_a_rail_leave_cores_to_their_clients(void **state)
+{
+	(void)state;
+	make_plan(ONE_NODE "cores 0-2 node=0\n", "");
+	assert_polls("1:-");
+	assert_false(plan.busy || plan.shared);
+	assert_true(warned("3 physical cores may be used, and clients of this host poll there too"));
+	make_plan(ONE_NODE "cores 0-1 node=0\n", "");
+	assert_true(!plan.busy && plan.shared);
+	make_plan(ONE_NODE "cores 0-3 node=0\n", "");
+	assert_true(plan.busy && !plan.shared);
 }
 
 static void a_rail_whose_node_has_no_core_left_is_polled_from_the_nearest_one(void **state)
@@ -511,6 +525,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(poll_cores_are_on_the_node_of_their_rail),
 		cmocka_unit_test(small_cpusets_have_fewer_threads_and_a_warning),
+		cmocka_unit_test(small_machines_without_a_rail_leave_cores_to_their_clients),
 		cmocka_unit_test(a_rail_whose_node_has_no_core_left_is_polled_from_the_nearest_one),
 		cmocka_unit_test(no_processor_at_all_is_an_error),
 		cmocka_unit_test(links_and_ports_that_hold_a_rail_back_are_warned_of),

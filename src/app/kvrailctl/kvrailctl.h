@@ -22,6 +22,11 @@ struct kvrailctl_settings {
 	uint32_t count;
 	char socket[128];
 	uint64_t l1_bytes;
+	char topo_xml[256];
+	bool topo_plan;
+	char topo_what_if[128];
+	char topo_export[256];
+	char topo_svg[256];
 };
 
 extern const struct option_table kvrailctl_options;
@@ -32,6 +37,7 @@ int kvrailctl_sessions(const struct kvrailctl_settings *settings);
 int kvrailctl_top(const struct kvrailctl_settings *settings);
 int kvrailctl_clear(const struct kvrailctl_settings *settings);
 int kvrailctl_check(const struct kvrailctl_settings *settings);
+int kvrailctl_topo(const struct kvrailctl_settings *settings);
 
 /* "kvrailctl: ..." on standard error; returns PROGRAM_FAILED. */
 int kvrailctl_complain(const char *format, ...) KVR_PRINTF(1, 2);

@@ -16,6 +16,7 @@ static const struct {
 	{ "sessions", kvrailctl_sessions },
 	{ "clear", kvrailctl_clear },
 	{ "check", kvrailctl_check },
+	{ "topo", kvrailctl_topo },
 };
 
 static int run_command(const char *name, const struct kvrailctl_settings *settings)

@@ -12,7 +12,7 @@ static const struct option_spec specs[] = {
 	{ "timeout", OPTION_TIME, AT(timeout_ns), 0, "5s", "10ms", "10m", "Options",
 		"the longest that an answer may take" },
 	{ "json", OPTION_BOOL, AT(json), 0, "no", NULL, NULL, "Options",
-		"status, sessions, clear: print JSON as kvraild gives it" },
+		"status, sessions, clear: print JSON as kvraild gives it; topo: the plan as JSON" },
 	{ "token-file", OPTION_TEXT, TEXT(token_file), NULL, NULL, NULL, "Options",
 		"clear: file with the token that kvraild was given as --admin-token-file" },
 	{ "interval", OPTION_TIME, AT(interval_ns), 0, "1s", "10ms", "1h", "Options", "top: time between two looks" },
@@ -21,7 +21,17 @@ static const struct option_spec specs[] = {
 	{ "socket", OPTION_TEXT, TEXT(socket), NULL, NULL, NULL, "Options",
 		"check: the socket of the server, as kvraild's option" },
 	{ "l1-size", OPTION_SIZE, AT(l1_bytes), 0, "1GiB", "1MiB", "64TiB", "Options",
-		"check: memory for L1 that there should be" },
+		"check: memory for L1 that there should be; topo: L1 to plan for" },
+	{ "xml", OPTION_TEXT, TEXT(topo_xml), NULL, NULL, NULL, "Options",
+		"topo: a recorded machine instead of this one: hwloc XML, or what --export has written" },
+	{ "plan", OPTION_BOOL, AT(topo_plan), 0, "no", NULL, NULL, "Options",
+		"topo: the plan alone, without the picture" },
+	{ "what-if", OPTION_TEXT, TEXT(topo_what_if), NULL, NULL, NULL, "Options",
+		"topo: plan for rails=N,cores=N,l1=SIZE, each may be left out" },
+	{ "export", OPTION_TEXT, TEXT(topo_export), NULL, NULL, NULL, "Options",
+		"topo: record the machine in this file, as text; a name that ends in .xml: as hwloc XML with FILE.facts beside it" },
+	{ "svg", OPTION_TEXT, TEXT(topo_svg), NULL, NULL, NULL, "Options",
+		"topo: draw the picture into this SVG file" },
 };
 
 const struct option_table kvrailctl_options = { "kvrailctl", "the operator's tool of kvraild",
@@ -31,5 +41,6 @@ const struct option_table kvrailctl_options = { "kvrailctl", "the operator's too
 	"  top         rates of operations, again and again\n"
 	"  sessions    sessions and locks\n"
 	"  clear       drops all chunks that are not in use\n"
-	"  check       whether this machine is ready for kvraild, and whether one runs",
+	"  check       whether this machine is ready for kvraild, and whether one runs\n"
+	"  topo        the machine, where kvrail's threads and memory belong on it, and why",
 	specs, KVR_COUNT_OF(specs) };
