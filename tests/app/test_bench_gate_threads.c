@@ -1,4 +1,5 @@
-/* The gate with real threads: its action runs while nobody else does anything, as often as it is asked for; complaints are counted. */
+/* The gate with real threads: its action runs while nobody else does anything, as often as it is asked for;
+ * complaints are counted. */
 #include "app/kvrail-bench/gate.h"
 
 #include <stdio.h>

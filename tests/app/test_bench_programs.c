@@ -1,6 +1,6 @@
 /*
- * kvraild and kvrail-bench as they are shipped, two processes: a replay of the sample is right in every byte and equal to the
- * reference, and what a user does wrong gives the exit code and the words that the manual promises.
+ * kvraild and kvrail-bench as they are shipped, two processes: a replay of the sample is right in every byte and
+ * equal to the reference, and what a user does wrong gives the exit code and the words that the manual promises.
  */
 #include <signal.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* The reference against a second, slower model (a plain list), and the stated order of use case by case; stale copies. */
+/* The reference against a second, slower model (a plain list), and the stated order of use case by case; stale
+ * copies. */
 #include "app/kvrail-bench/reference.h"
 
 #include <errno.h>

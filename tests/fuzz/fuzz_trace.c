@@ -1,6 +1,6 @@
 /*
- * libFuzzer target for the trace reader: the input is a file, in either form. Every request that is read holds what the header
- * promises, and an error says where it is.
+ * libFuzzer target for the trace reader: the input is a file, in either form. Every request that is read holds what
+ * the header promises, and an error says where it is.
  */
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /*
  * ceiling.h - how fast memcpy would move the same pages in the same order: what RETRIEVE and STORE are compared with.
  *
- * A stand-in for L1 (private memory, on huge pages if there are, as the server's is) holds objects one behind the other; one measured
- * slice takes scattered blocks of the fake GPU, and copies objects of random places into them plane by plane, and others back.
- * Slices go on until the whole working set was walked over and over.
+ * A stand-in for L1 (private memory, on huge pages if there are, as the server's is) holds objects one behind the
+ * other; one measured slice takes scattered blocks of the fake GPU, and copies objects of random places into them
+ * plane by plane, and others back. Slices go on until the whole working set was walked over and over.
  */
 #ifndef KVRAIL_APP_BENCH_CEILING_H
 #define KVRAIL_APP_BENCH_CEILING_H
@@ -35,7 +35,8 @@ struct ceiling {
 	size_t slices;
 };
 
-/* working_set: bytes that may be taken for objects. gpu: of the same shape as those that are measured later. 0 or -ENOMEM. */
+/* working_set: bytes that may be taken for objects. gpu: of the same shape as those that are measured later. 0 or
+ * -ENOMEM. */
 KVR_MUST_CHECK int ceiling_init(
 	struct ceiling *ceiling, const struct fakegpu *gpu, uint64_t working_set, uint64_t seed);
 void ceiling_fini(struct ceiling *ceiling);

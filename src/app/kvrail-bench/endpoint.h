@@ -40,8 +40,8 @@ KVR_MUST_CHECK int endpoint_open_scheduler(struct endpoint *endpoint, const stru
 	const uint8_t fingerprint[32], char *why, size_t why_size);
 void endpoint_close(struct endpoint *endpoint);
 
-/* What kvr_poll or kvr_wait returned: false while the ticket is under way. True: *result holds how it ended, also when the call itself
- * failed. *result was zeroed before the call. */
+/* What kvr_poll or kvr_wait returned: false while the ticket is under way. True: *result holds how it ended, also
+ * when the call itself failed. *result was zeroed before the call. */
 bool endpoint_answered(int error, struct kvr_result *result);
 
 KVR_END_C

@@ -1,10 +1,11 @@
 /*
- * fakegpu.h - the paged KV memory of one rank, in host memory: planes of equal blocks, and an allocator of scattered block ids.
+ * fakegpu.h - the paged KV memory of one rank, in host memory: planes of equal blocks, and an allocator of scattered
+ * block ids.
  *
  *   memory:  guard | plane 0: block 0, block 1, ... | guard | plane 1: block 0, ... | guard ...
  *
- * Blocks lie side by side, as in an engine. What is not in use is poison at its edges, so the neighbours of a destination are its
- * guard bands, and each plane has a guard before and behind it. One thread at a time.
+ * Blocks lie side by side, as in an engine. What is not in use is poison at its edges, so the neighbours of a
+ * destination are its guard bands, and each plane has a guard before and behind it. One thread at a time.
  */
 #ifndef KVRAIL_APP_BENCH_FAKEGPU_H
 #define KVRAIL_APP_BENCH_FAKEGPU_H
@@ -71,8 +72,8 @@ void fakegpu_give(struct fakegpu *gpu, uint32_t count, const uint32_t *ids, bool
 void fakegpu_poison(struct fakegpu *gpu, uint32_t count, const uint32_t *ids);
 /* The blocks of one chunk: chunk_blocks ids. */
 void fakegpu_fill(struct fakegpu *gpu, uint64_t chunk, uint64_t generation, const uint32_t *ids);
-/* The generation is read from the chunk's blocks, and all of the chunk must be of it: the caller judges whether it may be that one.
- * Adds to fault->mismatched_bytes, and sets the rest of *fault when it was 0. */
+/* The generation is read from the chunk's blocks, and all of the chunk must be of it: the caller judges whether it
+ * may be that one. Adds to fault->mismatched_bytes, and sets the rest of *fault when it was 0. */
 void fakegpu_check(const struct fakegpu *gpu, uint64_t chunk, const uint32_t *ids, struct fakegpu_fault *fault);
 /* The edges of free neighbours of these blocks, and the guards of the planes. */
 void fakegpu_check_guards(const struct fakegpu *gpu, uint32_t count, const uint32_t *ids, struct fakegpu_fault *fault);

@@ -1,6 +1,6 @@
 /*
- * gate.h - stopping all clients between requests, so that something can be measured while nothing else runs. And complaints: the
- * first few are printed, all are counted, too many stop the run.
+ * gate.h - stopping all clients between requests, so that something can be measured while nothing else runs. And
+ * complaints: the first few are printed, all are counted, too many stop the run.
  */
 #ifndef KVRAIL_APP_BENCH_GATE_H
 #define KVRAIL_APP_BENCH_GATE_H

@@ -1,9 +1,10 @@
 /*
  * generation.h - which copy of a chunk a RETRIEVE may deliver.
  *
- * Each STORE fills its blocks with a generation of its own, a number that only grows. When a STORE was acknowledged before another one
- * of the same chunk was begun, and that one was stored too, then the first copy had been evicted: whoever still gets it got memory
- * that was not the chunk's any more. STOREs that overlap are in no order, and none of them is ever called stale.
+ * Each STORE fills its blocks with a generation of its own, a number that only grows. When a STORE was acknowledged
+ * before another one of the same chunk was begun, and that one was stored too, then the first copy had been evicted:
+ * whoever still gets it got memory that was not the chunk's any more. STOREs that overlap are in no order, and none
+ * of them is ever called stale.
  *
  * Any thread.
  */

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From the models' published configurations: num_hidden_layers, num_key_value_heads, head_dim; MLA: kv_lora_rank + qk_rope_head_dim. */
+/* From the models' published configurations: num_hidden_layers, num_key_value_heads, head_dim; MLA: kv_lora_rank +
+ * qk_rope_head_dim. */
 static const struct geometry geometries[] = {
 	{ "llama3-8b", 32, 8, 128, 2, 1, "bfloat16" },
 	{ "llama3-70b", 80, 8, 128, 2, 8, "bfloat16" },

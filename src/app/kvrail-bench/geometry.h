@@ -1,8 +1,8 @@
 /*
  * geometry.h - what the KV cache of a model looks like: how many planes of how many bytes a rank has.
  *
- * A plane is the K or the V cache of one layer, or the one latent cache that a layer has with MLA. With more ranks than KV heads
- * several ranks hold the same bytes, with MLA all of them do: these are readers of one object.
+ * A plane is the K or the V cache of one layer, or the one latent cache that a layer has with MLA. With more ranks
+ * than KV heads several ranks hold the same bytes, with MLA all of them do: these are readers of one object.
  */
 #ifndef KVRAIL_APP_BENCH_GEOMETRY_H
 #define KVRAIL_APP_BENCH_GEOMETRY_H

@@ -89,7 +89,8 @@ static int plan(struct load *load, char *why, size_t why_size)
 	if (blocks > UINT32_MAX / 2 ||
 		fakegpu_bytes(&load->shape, (uint32_t)blocks) * settings->clients > load->machine.available_bytes / 2)
 		return refuse(why, why_size, -ENOMEM,
-			"the paged memory would take more than half of what is free: less --clients, --depth, --chunks or --set");
+			"the paged memory would take more than half of what is free: less --clients, --depth, "
+			"--chunks or --set");
 	load->endpoints.blocks = (uint32_t)blocks;
 	snprintf(load->run, sizeof(load->run), "load-%llx-%x", (unsigned long long)clock_wall_ns(), (unsigned)getpid());
 	load->endpoints.server = settings->server;

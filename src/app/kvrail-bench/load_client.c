@@ -27,7 +27,8 @@ static struct load_chain *choose_chain(struct load_client *client)
 {
 	uint32_t at = (uint32_t)random_below(&client->random, client->load->chains);
 
-	/* Two requests of one session at once are good, but two LOOKUPs and an END between them are not what is measured. */
+	/* Two requests of one session at once are good, but two LOOKUPs and an END between them are not what is
+	 * measured. */
 	for (uint32_t i = 0; i < client->load->chains; i++, at = at + 1 < client->load->chains ? at + 1 : 0) {
 		if (!client->chains[at].busy)
 			return &client->chains[at];

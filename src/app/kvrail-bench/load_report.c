@@ -112,14 +112,16 @@ static void json(const struct load *load, const struct results *results, struct 
 	text_append(out, "{\n  \"command\": \"load\", \"version\": \"" KVRAIL_VERSION "\", \"server\": ");
 	text_append_json_string(out, load->info.server);
 	text_append(out,
-		", \"op\": \"%s\", \"size\": %u, \"planes\": %u, \"chunks\": %u, \"request_bytes\": %llu, \"clients\": %u, \"depth\": %u,\n  \"machine\": {",
+		", \"op\": \"%s\", \"size\": %u, \"planes\": %u, \"chunks\": %u, \"request_bytes\": %llu, "
+		"\"clients\": %u, \"depth\": %u,\n  \"machine\": {",
 		op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks, request_bytes,
 		settings->clients, settings->depth);
 	machine_append_json(&load->machine, out);
 	text_append(out,
-		"},\n  \"seconds\": %.6f, \"rounds\": %u, \"operations_per_second\": %.3f, \"gbps\": %.4f, \"errors\": %llu, \"retries\": %llu,\n"
-		"  \"bytes_stored\": %llu, \"bytes_retrieved\": %llu, \"verified_bytes\": %llu, \"mismatched_bytes\": %llu, "
-		"\"chunks_missing\": %llu, \"chunks_no_memory\": %llu,\n  \"ops\": {",
+		"},\n  \"seconds\": %.6f, \"rounds\": %u, \"operations_per_second\": %.3f, \"gbps\": %.4f, "
+		"\"errors\": %llu, \"retries\": %llu,\n"
+		"  \"bytes_stored\": %llu, \"bytes_retrieved\": %llu, \"verified_bytes\": %llu, "
+		"\"mismatched_bytes\": %llu, \"chunks_missing\": %llu, \"chunks_no_memory\": %llu,\n  \"ops\": {",
 		results->seconds, load->rounds_done, results->operations, results->gbps,
 		(unsigned long long)load->complaints.count, (unsigned long long)results->sum.retries,
 		(unsigned long long)results->sum.bytes_stored, (unsigned long long)results->sum.bytes_retrieved,

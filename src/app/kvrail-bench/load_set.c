@@ -65,7 +65,8 @@ static int fail(int error, const char *what, char *why, size_t why_size)
 	if (error == -ENOMEM)
 		words = "L1 has no room for it; less --set, --chunks or --clients, or kvraild --l1-size";
 	if (error == -ENOSPC)
-		words = "some of it is gone before all is stored: it does not fit into L1; less --set or --clients, or kvraild --l1-size";
+		words = "some of it is gone before all is stored: it does not fit into L1; less --set or "
+			"--clients, or kvraild --l1-size";
 	snprintf(why, why_size, "%s: %s", what, words[0] ? words : strerror(-error));
 	return error;
 }

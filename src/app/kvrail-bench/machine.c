@@ -125,5 +125,6 @@ void machine_append_warnings(const struct machine *machine, struct text *out)
 		text_append(out, "  note: one core for client and server: both wait for each other\n");
 	else if (machine->virtual_machine)
 		text_append(out,
-			"  note: a virtual machine; its neighbours are in the figures, the ratios are what to look at\n");
+			"  note: a virtual machine; its neighbours are in the figures, the ratios are what to "
+			"look at\n");
 }

@@ -13,7 +13,8 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 
-/* Set by a signal, looked at by the running command, which ends in good order. A second one, later, ends the program at once. */
+/* Set by a signal, looked at by the running command, which ends in good order. A second one, later, ends the program
+ * at once. */
 static int interrupted;
 
 static void on_signal(int number)
@@ -40,7 +41,8 @@ static void catch_signals(void)
 
 static int usage(FILE *file)
 {
-	fputs("usage: kvrail-bench replay --server URL --trace FILE [options]   replay request traces, check every byte\n"
+	fputs("usage: kvrail-bench replay --server URL --trace FILE [options]   replay request traces, check "
+	      "every byte\n"
 	      "       kvrail-bench load --server URL --op OP [options]          one operation over and over\n"
 	      "       kvrail-bench models                                       whose KV caches are known\n"
 	      "       kvrail-bench replay --help, load --help                   all options\n",

@@ -1,9 +1,9 @@
 /*
  * pattern.h - the bytes that a block must hold, from who it is: nobody needs to keep a copy to compare with.
  *
- * A block of `bytes` bytes is a sequence of 8-byte lanes. Lane 0 is the generation xor a key of (chunk, rank, plane, block), so that
- * the generation can be read back; lane i is a mix of (key, generation) + i * odd. A block of another chunk, rank, plane, place or
- * generation, a shifted one, and one of two halves all differ.
+ * A block of `bytes` bytes is a sequence of 8-byte lanes. Lane 0 is the generation xor a key of (chunk, rank, plane,
+ * block), so that the generation can be read back; lane i is a mix of (key, generation) + i * odd. A block of another
+ * chunk, rank, plane, place or generation, a shifted one, and one of two halves all differ.
  *
  * Poison is what a destination holds before, so that a byte that never arrived is seen.
  */
@@ -28,7 +28,8 @@ struct pattern {
 struct pattern pattern_make(uint64_t chunk, uint32_t rank, uint32_t plane, uint32_t block, uint64_t generation);
 /* block: aligned to 8 bytes; bytes >= 8, any. */
 void pattern_fill(void *block, size_t bytes, struct pattern pattern);
-/* How many bytes differ; 0: none. *first is then the offset of the first that does, *expected what should stand there. */
+/* How many bytes differ; 0: none. *first is then the offset of the first that does, *expected what should stand
+ * there. */
 size_t pattern_check(const void *block, size_t bytes, struct pattern pattern, size_t *first, uint8_t *expected);
 /* The generation with which this block was filled, if it is the one of `pattern.key`. */
 uint64_t pattern_generation(const void *block, struct pattern pattern);

@@ -6,7 +6,8 @@
 
 #include "base/random.h"
 
-/* Entries are numbers; entry 0 is the end of the list of use: next of it is the most recently used one, previous the least. */
+/* Entries are numbers; entry 0 is the end of the list of use: next of it is the most recently used one, previous the
+ * least. */
 struct entry {
 	uint64_t chunk;
 	uint32_t next, previous;

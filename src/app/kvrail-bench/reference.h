@@ -1,13 +1,13 @@
 /*
- * reference.h - what a cache of so many objects with plain LRU would have answered: an independent, simple model of the server's
- * order of use, one request at a time, to compare hit rates with.
+ * reference.h - what a cache of so many objects with plain LRU would have answered: an independent, simple model of
+ * the server's order of use, one request at a time, to compare hit rates with.
  *
  * The order that the server states, for a chain of whole chunks:
  *   lookup    the longest prefix that is there; nothing moves
  *   retrieve  the range becomes most recently used, from the last chunk to the first
- *   store     what is there stays; room for the rest is made in chunk order, by taking the least recently used chunk that is not of
- *             the range; when there can be no room for all, nothing is taken and nothing stored. Then the range becomes most recently
- *             used, from the last chunk to the first
+ *   store     what is there stays; room for the rest is made in chunk order, by taking the least recently used chunk
+ *             that is not of the range; when there can be no room for all, nothing is taken and nothing stored. Then the
+ *             range becomes most recently used, from the last chunk to the first
  *   end       all chunks of the chain that are there become most recently used, from the last to the first
  */
 #ifndef KVRAIL_APP_BENCH_REFERENCE_H

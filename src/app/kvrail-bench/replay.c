@@ -41,7 +41,8 @@ static int ask_server(struct replay *replay, char *why, size_t why_size)
 	return error;
 }
 
-/* Memory of a rank: what was asked for, else a share of the working set; at least a chunk for each request in flight. */
+/* Memory of a rank: what was asked for, else a share of the working set; at least a chunk for each request in flight.
+ * */
 static int plan_memory(struct replay *replay, char *why, size_t why_size)
 {
 	const struct replay_settings *settings = replay->settings;
@@ -54,7 +55,8 @@ static int plan_memory(struct replay *replay, char *why, size_t why_size)
 		return refuse(why, why_size, -EINVAL, "--pool is less than one chunk");
 	if (chunks * shape->object_bytes * shares > replay->machine.available_bytes / 2)
 		return refuse(why, why_size, -ENOMEM,
-			"the paged memory of all ranks would take more than half of what is free: use --scale, or less --clients, --depth or --pool");
+			"the paged memory of all ranks would take more than half of what is free: use "
+			"--scale, or less --clients, --depth or --pool");
 	chunks = kvr_min_u64(chunks, (uint64_t)UINT32_MAX / 2 / shape->chunk_blocks);
 	replay->endpoints.blocks = (uint32_t)(chunks * shape->chunk_blocks);
 	replay->segment_chunks = (uint32_t)kvr_min_u64(chunks / settings->depth, replay->info.chunks_max);

@@ -1,7 +1,7 @@
 /*
- * replay_capacity.c - how many chunks does L1 hold? Chains of chunks are stored until one has lost chunks; what is then found of all
- * of them is the capacity, since eviction takes no more than it must. To look is to use, so no chain is looked at twice while L1
- * fills: after chain 2n it is chain n.
+ * replay_capacity.c - how many chunks does L1 hold? Chains of chunks are stored until one has lost chunks; what is
+ * then found of all of them is the capacity, since eviction takes no more than it must. To look is to use, so no
+ * chain is looked at twice while L1 fills: after chain 2n it is chain n.
  */
 #include "app/kvrail-bench/replay_private.h"
 

@@ -1,4 +1,5 @@
-/* replay_client.c - an engine: one thread, a connection for the scheduler and one for each rank, and requests in flight. */
+/* replay_client.c - an engine: one thread, a connection for the scheduler and one for each rank, and requests in
+ * flight. */
 #include "app/kvrail-bench/replay_private.h"
 
 #include <errno.h>

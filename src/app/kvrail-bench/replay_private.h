@@ -21,7 +21,8 @@
 
 KVR_BEGIN_C
 
-/* What a request of the trace is doing. RETRIEVE and STORE go on in segments when a request is larger than the memory for it. */
+/* What a request of the trace is doing. RETRIEVE and STORE go on in segments when a request is larger than the memory
+ * for it. */
 enum replay_step { STEP_FREE, STEP_LOOKUP, STEP_RETRIEVE, STEP_STORE, STEP_END };
 
 /* One operation on one connection. */
@@ -110,7 +111,8 @@ static inline bool replay_verifies(const struct replay *replay)
 	return replay->generations != NULL;
 }
 
-/* replay_source.c: the next request of the trace, once its time has come. 1; 0: there are no more; -EAGAIN: at *due_ns. */
+/* replay_source.c: the next request of the trace, once its time has come. 1; 0: there are no more; -EAGAIN: at
+ * *due_ns. */
 int replay_take(struct replay *replay, struct trace_request *request, uint64_t *number, uint64_t *due_ns);
 /* Runs the request through the reference and compares. */
 void replay_compare(struct replay *replay, const struct replay_slot *slot, struct counters *counters);
@@ -135,7 +137,8 @@ KVR_MUST_CHECK int replay_client_open(struct replay_client *client, char *why, s
 void replay_client_close(struct replay_client *client);
 void replay_measure_ceiling(void *replay);
 
-/* replay_capacity.c: how many chunks L1 holds: fills it, looks what stayed, and clears it. 0 or negative errno with words. */
+/* replay_capacity.c: how many chunks L1 holds: fills it, looks what stayed, and clears it. 0 or negative errno with
+ * words. */
 KVR_MUST_CHECK int replay_find_capacity(struct replay *replay, uint64_t *capacity, char *why, size_t why_size);
 
 /* replay_report.c: to standard output, and to --json. 0, or -errno when that file cannot be written. */

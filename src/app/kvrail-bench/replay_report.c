@@ -143,17 +143,20 @@ static void json_counters(const struct replay *replay, const struct counters *su
 		share(sum->hit_tokens, sum->tokens));
 	if (replay->reference)
 		text_append(out,
-			"\"reference_hit_rate\": %.9f, \"reference_hit_tokens\": %llu, \"reference_capacity\": %llu, \"reference_exact\": %s, ",
+			"\"reference_hit_rate\": %.9f, \"reference_hit_tokens\": %llu, "
+			"\"reference_capacity\": %llu, \"reference_exact\": %s, ",
 			share(sum->reference_hit_tokens, sum->tokens), (unsigned long long)sum->reference_hit_tokens,
 			(unsigned long long)replay->capacity, replay->exact ? "true" : "false");
 	else
 		text_append(out, "\"reference_hit_rate\": null, ");
 	text_append(out,
-		"\"bytes_stored\": %llu, \"bytes_retrieved\": %llu, \"verified_bytes\": %llu, \"mismatched_bytes\": %llu, ",
+		"\"bytes_stored\": %llu, \"bytes_retrieved\": %llu, \"verified_bytes\": %llu, "
+		"\"mismatched_bytes\": %llu, ",
 		(unsigned long long)sum->bytes_stored, (unsigned long long)sum->bytes_retrieved,
 		(unsigned long long)sum->verified_bytes, (unsigned long long)sum->mismatched_bytes);
 	text_append(out,
-		"\"chunks_stored\": %llu, \"chunks_present\": %llu, \"chunks_no_memory\": %llu, \"chunks_missing\": %llu, \"retries\": %llu, \"errors\": %llu",
+		"\"chunks_stored\": %llu, \"chunks_present\": %llu, \"chunks_no_memory\": %llu, "
+		"\"chunks_missing\": %llu, \"retries\": %llu, \"errors\": %llu",
 		(unsigned long long)sum->chunks_stored, (unsigned long long)sum->chunks_present,
 		(unsigned long long)sum->chunks_without_memory, (unsigned long long)sum->chunks_missing,
 		(unsigned long long)sum->retries, (unsigned long long)replay->complaints.count);
@@ -170,7 +173,8 @@ static void json_run(const struct replay *replay, struct text *out)
 	text_append(out, ", \"trace\": ");
 	text_append_json_string(out, settings->trace);
 	text_append(out,
-		", \"model\": \"%s\", \"scale\": %u, \"tp\": %u, \"planes\": %u, \"page_bytes\": %u, \"object_bytes\": %llu, \"chunk_tokens\": %u, \"clients\": %u, \"depth\": %u, \"verify\": %s",
+		", \"model\": \"%s\", \"scale\": %u, \"tp\": %u, \"planes\": %u, \"page_bytes\": %u, "
+		"\"object_bytes\": %llu, \"chunk_tokens\": %u, \"clients\": %u, \"depth\": %u, \"verify\": %s",
 		settings->model, settings->scale, replay->shape.ranks, replay->shape.planes, replay->shape.block_bytes,
 		(unsigned long long)replay->shape.object_bytes, replay->shape.chunk_tokens, settings->clients,
 		settings->depth, settings->verify ? "true" : "false");

@@ -1,4 +1,5 @@
-/* replay_slot.c - one request of the trace on its way: LOOKUP -> RETRIEVE of the hit -> STORE of the rest -> END_SESSION. */
+/* replay_slot.c - one request of the trace on its way: LOOKUP -> RETRIEVE of the hit -> STORE of the rest ->
+ * END_SESSION. */
 #include "app/kvrail-bench/replay_private.h"
 
 #include <errno.h>

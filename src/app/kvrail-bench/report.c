@@ -38,7 +38,8 @@ void report_ceiling(struct text *out, const struct ceiling *ceiling, const struc
 	if (!ceiling->slices)
 		return;
 	text_append(out,
-		"  memcpy     into blocks %.2f GB/s, out of them %.2f GB/s: pages of %s, working set %s on each side, medians of %zu\n",
+		"  memcpy     into blocks %.2f GB/s, out of them %.2f GB/s: pages of %s, working set %s on "
+		"each side, medians of %zu\n",
 		ceiling_to_blocks(ceiling), ceiling_from_blocks(ceiling), text_size(page, ceiling->page_bytes),
 		text_size(set, ceiling->working_set), ceiling->slices);
 	if (!big_enough(ceiling, machine))
@@ -50,7 +51,8 @@ void report_ceiling(struct text *out, const struct ceiling *ceiling, const struc
 void report_op_json(struct text *out, enum measure_op op, const struct op_result *result)
 {
 	text_append(out,
-		"\"%s\": {\"count\": %llu, \"p50_us\": %.3f, \"p99_us\": %.3f, \"p999_us\": %.3f, \"max_us\": %.3f, \"bytes\": %llu, \"gbps\": %.4f}",
+		"\"%s\": {\"count\": %llu, \"p50_us\": %.3f, \"p99_us\": %.3f, \"p999_us\": %.3f, \"max_us\": "
+		"%.3f, \"bytes\": %llu, \"gbps\": %.4f}",
 		measure_op_names[op], (unsigned long long)result->count, (double)result->p50_ns / 1000,
 		(double)result->p99_ns / 1000, (double)result->p999_ns / 1000, (double)result->max_ns / 1000,
 		(unsigned long long)result->bytes, result->gbps);

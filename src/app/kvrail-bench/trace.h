@@ -2,9 +2,10 @@
  * trace.h - request traces, one request a line, read as a stream.
  *
  * Two forms:
- *   mooncake  JSON lines {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [..]}: one id for each block of the
- *             prompt (512 tokens; the last one partial), which stands for the block and all before it. Other fields are skipped.
- *   azure     CSV TIMESTAMP,ContextTokens,GeneratedTokens: sizes alone, so every request is one that nobody has seen before.
+ *   mooncake  JSON lines {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [..]}: one id for each
+ *             block of the prompt (512 tokens; the last one partial), which stands for the block and all before it.
+ *             Other fields are skipped.
+ *   azure     CSV TIMESTAMP,ContextTokens,GeneratedTokens: sizes alone, so no request has anything in common with others.
  *
  * A line that is neither is an error that names file and line; nothing is guessed. One reader at a time.
  */
@@ -45,7 +46,8 @@ KVR_MUST_CHECK int trace_open(const char *path, enum trace_format format, uint32
 /* The same over memory, which stays the caller's until trace_close. */
 KVR_MUST_CHECK int trace_open_memory(const char *name, const void *bytes, size_t length, enum trace_format format,
 	uint32_t block_tokens, struct trace **trace, struct trace_error *error);
-/* 1: the next request; 0: there is none; -EINVAL (malformed), -EIO with *error. After an error the trace is only good for trace_close. */
+/* 1: the next request; 0: there is none; -EINVAL (malformed), -EIO with *error. After an error the trace is only good
+ * for trace_close. */
 KVR_MUST_CHECK int trace_next(struct trace *trace, struct trace_request *request, struct trace_error *error);
 void trace_close(struct trace **trace);
 
@@ -53,7 +55,8 @@ void trace_close(struct trace **trace);
 uint32_t trace_token(uint64_t block, uint32_t position);
 /* All tokens of a request into tokens[0 .. input_tokens-1]. */
 void trace_tokens(const struct trace_request *request, uint32_t block_tokens, uint32_t *tokens);
-/* One number for each whole chunk, which stands for the chunk and all before it. Returns how many: token_count / chunk_tokens. */
+/* One number for each whole chunk, which stands for the chunk and all before it. Returns how many: token_count /
+ * chunk_tokens. */
 uint32_t trace_identities(const uint32_t *tokens, uint32_t token_count, uint32_t chunk_tokens, uint64_t *identities);
 
 KVR_END_C

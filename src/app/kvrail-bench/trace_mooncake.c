@@ -1,4 +1,5 @@
-/* trace_mooncake.c - a small reader of JSON, for one object a line with four fields that are looked at and others that are not. */
+/* trace_mooncake.c - a small reader of JSON, for one object a line with four fields that are looked at and others
+ * that are not. */
 #include "app/kvrail-bench/trace_line.h"
 
 #include <stdbool.h>
@@ -182,7 +183,9 @@ static const char *read_field(struct json *json, struct trace_request *request, 
 		return NULL;
 	}
 	if (!json_whole(json, TRACE_TOKENS_MAX, &value))
-		return field == INPUT ? "input_length is no number of tokens" : "output_length is no number of tokens";
+		return field == INPUT ? "input_length is no number of tokens"
+				      : "output_length is no number "
+					"of tokens";
 	*(field == INPUT ? &request->input_tokens : &request->output_tokens) = (uint32_t)value;
 	return NULL;
 }
