@@ -179,6 +179,18 @@ KVR_API int kvr_layout_make(enum kvr_layout_name name, const struct kvr_tensor *
 	return 0;
 }
 
+static bool layout_readable(const struct kvr_layout *layout)
+{
+	if (!layout || layout->struct_bytes < sizeof(*layout) || layout->group_count == 0 ||
+		layout->group_count > WIRE_GROUPS_MAX || !layout->groups)
+		return false;
+	for (uint32_t g = 0; g < layout->group_count; g++) {
+		if (layout->groups[g].plane_count > 0 && !layout->groups[g].planes)
+			return false;
+	}
+	return true;
+}
+
 /* SHA-256 over "kvrail layout v1" and, for each group, tokens per block, window, number of planes, and each plane's bytes per block. */
 KVR_API int kvr_layout_fingerprint(const struct kvr_layout *layout, uint8_t fingerprint[32])
 {
@@ -186,9 +198,11 @@ KVR_API int kvr_layout_fingerprint(const struct kvr_layout *layout, uint8_t fing
 	struct digester digester;
 	int error;
 
-	if (!layout || layout->struct_bytes < sizeof(*layout) || layout->group_count == 0 ||
-		layout->group_count > WIRE_GROUPS_MAX)
+	if (!layout_readable(layout)) {
+		error_text_set(
+			"a layout has its struct_bytes set, and 1 to %u groups with their planes", WIRE_GROUPS_MAX);
 		return -EINVAL;
+	}
 	error = digester_init(&digester);
 	if (error)
 		return error;

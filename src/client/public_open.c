@@ -26,11 +26,10 @@ static const struct verbs_driver *driver_find(const char *name, bool is_unix)
 		name = is_unix ? "local" : "nic";
 	if (strcmp(name, verbs_local.name) == 0)
 		return &verbs_local;
-	if (!is_unix && strcmp(name, "nic") == 0)
-		error_text_set("this library reaches no other machine: it has the driver \"%s\" alone, for unix: URLs",
-			verbs_local.name);
-	else
-		error_text_set("there is no driver \"%s\" in this library: it has \"%s\"", name, verbs_local.name);
+	if (strcmp(name, verbs_nic.name) == 0)
+		return &verbs_nic;
+	error_text_set("there is no driver \"%s\" in this library: it has \"%s\" and \"%s\"", name, verbs_local.name,
+		verbs_nic.name);
 	return NULL;
 }
 

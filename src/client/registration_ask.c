@@ -120,8 +120,8 @@ static int registration_fingerprint(struct kvr_client *client, struct client_reg
 	else
 		error = -EINVAL;
 	if (error) {
-		error_text_set(layout ? "the layout has no fingerprint: struct_bytes, groups or planes are not set"
-				      : "a registration without a layout needs a worker's fingerprint");
+		if (!layout)
+			error_text_set("a registration without a layout needs a worker's fingerprint");
 		return error;
 	}
 	digester_hash(&client->digester, base, sizeof(base), model->engine ? model->engine : "",

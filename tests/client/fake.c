@@ -284,6 +284,15 @@ void fake_refuse(struct fake *fake, uint16_t status, const char *text)
 	fake_say(fake, bytes, fake_error(fake, &fake->header, status, text, bytes));
 }
 
+void fake_reply_control(struct fake *fake)
+{
+	uint8_t bytes[WIRE_HEADER_BYTES];
+	struct empty_reply reply;
+
+	reply.header = fake_reply_header(fake, &fake->header);
+	fake_say(fake, bytes, (size_t)empty_reply_encode(bytes, sizeof(bytes), &reply));
+}
+
 void fake_say_hello(struct fake *fake, bool challenge)
 {
 	static const uint8_t bytes_of_challenge[32] = { 1, 2, 3 };

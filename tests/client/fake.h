@@ -75,6 +75,8 @@ const uint8_t *fake_control(struct fake *fake, uint16_t type);
 void fake_say(struct fake *fake, const void *bytes, size_t length);
 /* Answers the last control message with an error. */
 void fake_refuse(struct fake *fake, uint16_t status, const char *text);
+/* Answers the last control message without a body. */
+void fake_reply_control(struct fake *fake);
 void fake_say_hello(struct fake *fake, bool challenge);
 void fake_say_connect(struct fake *fake);
 /* MEMORY_REPLY with this number. */
