@@ -6,8 +6,8 @@
  *   lookup    the longest prefix that is there; nothing moves
  *   retrieve  the range becomes most recently used, from the last chunk to the first
  *   store     what is there stays; room for the rest is made in chunk order, by taking the least recently used chunk
- *             that is not of the range; when there can be no room for all, nothing is taken and nothing stored. Then the
- *             range becomes most recently used, from the last chunk to the first
+ *             that is not of the range; when there can be no room for all, nothing is taken and nothing stored. Then
+ *             the range becomes most recently used, from the last chunk to the first
  *   end       all chunks of the chain that are there become most recently used, from the last to the first
  */
 #ifndef KVRAIL_APP_BENCH_REFERENCE_H

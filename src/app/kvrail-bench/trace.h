@@ -5,7 +5,7 @@
  *   mooncake  JSON lines {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [..]}: one id for each
  *             block of the prompt (512 tokens; the last one partial), which stands for the block and all before it.
  *             Other fields are skipped.
- *   azure     CSV TIMESTAMP,ContextTokens,GeneratedTokens: sizes alone, so no request has anything in common with others.
+ *   azure     CSV TIMESTAMP,ContextTokens,GeneratedTokens: sizes alone; no request has anything in common with another
  *
  * A line that is neither is an error that names file and line; nothing is guessed. One reader at a time.
  */
