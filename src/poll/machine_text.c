@@ -19,7 +19,8 @@ int reader_refuse(struct machine_reader *reader, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(words, sizeof(words), format, arguments);
 	va_end(arguments);
-	return machine_fail(reader->error, -EINVAL, "%.80s:%u: %s", reader->name, reader->line, words);
+	machine_fail(reader->error, -EINVAL, "%.80s:%u: %s", reader->name, reader->line, words);
+	return -EINVAL;
 }
 
 char *reader_next_piece(char **list, char separator)

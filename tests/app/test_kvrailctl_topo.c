@@ -1,5 +1,7 @@
 /* kvrailctl topo as a process: the picture, the plan, JSON, recording a machine and reading it back. */
+#include "app/kvraild/options.h"
 #include "app/process.h"
+#include "poll/plan.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -121,6 +123,54 @@ static void this_machine_can_be_recorded_and_read_back(void **state)
 	text_fini(&live);
 }
 
+/* The poll cores of a configuration, all of --cores but the last, are those of the plan for the machine that it names first. */
+static void check_cores(const char *conf, const struct kvraild_settings *settings)
+{
+	static struct plan plan;
+	struct plan_options options = { 0, 0, settings->l1_bytes };
+	struct machine_error error = { "" };
+	struct machine *machine;
+	char path[256], name[64];
+	int cores[CORES_MAX];
+	int count = cores_parse(settings->cores, cores, CORES_MAX);
+
+	assert_true(count > 1);
+	assert_int_equal(sscanf(strstr(conf, "topology/"), "topology/%63[a-z0-9-].machine", name), 1);
+	snprintf(path, sizeof(path), RECORDED("%s.machine"), name);
+	machine = machine_read_file(path, &error);
+	assert_non_null(machine);
+	assert_int_equal(plan_make(machine, &options, &plan), 0);
+	assert_int_equal(plan.poll_core_count, count - 1);
+	for (uint32_t i = 0; i < plan.poll_count; i++)
+		assert_int_equal(plan.polls[i].core, cores[i]);
+	machine_free(&machine);
+}
+
+static void configurations_read_and_are_what_the_plan_says(void **state)
+{
+	static const char *const names[] = { "dedicated-two-socket", "sub-numa", "kubernetes", "edge-box", "vm" };
+
+	(void)state;
+	for (size_t i = 0; i < KVR_COUNT_OF(names); i++) {
+		struct text conf = { NULL, 0, 0, false };
+		struct kvraild_settings settings;
+		struct option_error error;
+		char path[256];
+
+		print_message("%s\n", names[i]);
+		memset(&settings, 0, sizeof(settings));
+		snprintf(path, sizeof(path), RECORDED("%s.conf"), names[i]);
+		read_file(path, &conf);
+		assert_int_equal(option_defaults(&kvraild_options, &settings, &error), 0);
+		if (option_read_file(&kvraild_options, path, &settings, &error) != 0)
+			fail_msg("%s", error.text);
+		if (settings.cores[0])
+			check_cores(conf.bytes, &settings);
+		option_fini(&kvraild_options, &settings);
+		text_fini(&conf);
+	}
+}
+
 static void what_cannot_be_done_is_refused_in_words(void **state)
 {
 	static const struct {
@@ -162,6 +212,7 @@ int main(void)
 		cmocka_unit_test(json_says_which_core_polls_which_rail_and_where_memory_is),
 		cmocka_unit_test(the_picture_shows_what_each_core_does),
 		cmocka_unit_test(this_machine_can_be_recorded_and_read_back),
+		cmocka_unit_test(configurations_read_and_are_what_the_plan_says),
 		cmocka_unit_test(what_cannot_be_done_is_refused_in_words),
 	};
 
