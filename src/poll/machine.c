@@ -148,7 +148,7 @@ struct machine *machine_read_file(const char *path, struct machine_error *error)
 	why = read_whole(path, &content, error);
 	if (!why && !content.bytes)
 		why = machine_fail(error, -EINVAL, "%s is empty", path);
-	if (!why && content.bytes[strspn(content.bytes, " \t\r\n")] == '<')
+	else if (!why && content.bytes[strspn(content.bytes, " \t\r\n")] == '<')
 		why = read_xml(machine, path, &content, error);
 	else if (!why)
 		why = machine_read_lines(machine, path, content.bytes, content.length, false, error);

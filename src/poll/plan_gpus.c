@@ -7,6 +7,12 @@
 /* Smaller is nearer. Between them lie the distances of NUMA nodes. */
 enum { SAME_SWITCH, SWITCHES_TOGETHER, SAME_NODE, OTHER_NODE = 16, UNKNOWN_NODE = 2000 };
 
+/* Each GPU with each rail. */
+struct closeness {
+	uint32_t near[MACHINE_GPUS_MAX][PLAN_RAILS_MAX];
+	uint32_t choices[MACHINE_GPUS_MAX]; /* rails that are as near as the nearest */
+};
+
 static bool is_behind(const struct machine *machine, int device, int above)
 {
 	while (device >= 0 && device != above)
@@ -15,7 +21,7 @@ static bool is_behind(const struct machine *machine, int device, int above)
 }
 
 /* How far a rail is from a GPU. */
-static uint32_t closeness(const struct planner *planner, uint32_t gpu_index, uint32_t rail_index)
+static uint32_t measure(const struct planner *planner, uint32_t gpu_index, uint32_t rail_index)
 {
 	const struct machine *machine = planner->machine;
 	const struct machine_gpu *gpu = &machine->gpus[gpu_index];
@@ -50,9 +56,9 @@ static bool same_package(const struct planner *planner, const struct plan_gpu *g
 		machine->nodes[__builtin_ctzll(left)].package == machine->nodes[__builtin_ctzll(right)].package;
 }
 
-static void describe(const struct planner *planner, struct plan_gpu *gpu)
+static void describe(const struct planner *planner, const struct closeness *all, struct plan_gpu *gpu)
 {
-	uint32_t near = closeness(planner, gpu->gpu, (uint32_t)gpu->rails[0]);
+	uint32_t near = all->near[gpu->gpu][gpu->rails[0]];
 	const struct machine_gpu *facts = &planner->machine->gpus[gpu->gpu];
 
 	if (near == SAME_SWITCH)
@@ -71,30 +77,32 @@ static void describe(const struct planner *planner, struct plan_gpu *gpu)
 			planner->plan->rails[gpu->rails[0]].name);
 }
 
-/* How many rails are as near to a GPU as its nearest. */
-static uint32_t count_nearest(const struct planner *planner, uint32_t gpu)
+static void measure_all(const struct planner *planner, struct closeness *all)
 {
-	uint32_t nearest = UINT32_MAX, count = 0;
+	for (uint32_t gpu = 0; gpu < planner->plan->gpu_count; gpu++) {
+		uint32_t nearest = UINT32_MAX;
 
-	for (uint32_t i = 0; i < planner->plan->rail_count; i++) {
-		uint32_t near = closeness(planner, gpu, i);
+		all->choices[gpu] = 0;
+		for (uint32_t rail = 0; rail < planner->plan->rail_count; rail++) {
+			uint32_t near = measure(planner, gpu, rail);
 
-		if (near < nearest) {
-			nearest = near;
-			count = 0;
+			all->near[gpu][rail] = near;
+			if (near < nearest) {
+				nearest = near;
+				all->choices[gpu] = 0;
+			}
+			all->choices[gpu] += near == nearest;
 		}
-		count += near == nearest;
 	}
-	return count;
 }
 
 /* The nearest rail, of equal ones that with the fewest GPUs. */
-static void give_rail(const struct planner *planner, struct plan_gpu *gpu, uint32_t *loads)
+static void give_rail(const struct planner *planner, const struct closeness *all, struct plan_gpu *gpu, uint32_t *loads)
 {
 	uint32_t best = 0, nearest = UINT32_MAX;
 
 	for (uint32_t i = 0; i < planner->plan->rail_count; i++) {
-		uint32_t near = closeness(planner, gpu->gpu, i);
+		uint32_t near = all->near[gpu->gpu][i];
 
 		if (near < nearest || (near == nearest && loads[i] < loads[best])) {
 			best = i;
@@ -106,13 +114,12 @@ static void give_rail(const struct planner *planner, struct plan_gpu *gpu, uint3
 }
 
 /* A rail that no GPU took goes to the nearest GPU, of equal ones that with the fewest rails. */
-static void give_gpu(struct planner *planner, uint32_t rail)
+static void give_gpu(struct plan *plan, const struct closeness *all, uint32_t rail)
 {
-	struct plan *plan = planner->plan;
 	uint32_t best = 0, nearest = UINT32_MAX;
 
 	for (uint32_t i = 0; i < plan->gpu_count; i++) {
-		uint32_t near = closeness(planner, i, rail);
+		uint32_t near = all->near[i][rail];
 
 		if (near < nearest || (near == nearest && plan->gpus[i].rail_count < plan->gpus[best].rail_count)) {
 			best = i;
@@ -130,6 +137,7 @@ void plan_gpus(struct planner *planner)
 {
 	struct plan *plan = planner->plan;
 	uint32_t loads[PLAN_RAILS_MAX] = { 0 };
+	struct closeness all;
 
 	plan->gpu_count = planner->machine->gpu_count;
 	for (uint32_t i = 0; i < plan->gpu_count; i++)
@@ -139,17 +147,18 @@ void plan_gpus(struct planner *planner)
 			snprintf(plan->gpus[i].reason, PLAN_REASON, "no rail: by copies of the GPU itself");
 		return;
 	}
+	measure_all(planner, &all);
 	/* Those with the least choice first. */
 	for (uint32_t choice = 1; choice <= plan->rail_count; choice++) {
 		for (uint32_t i = 0; i < plan->gpu_count; i++) {
-			if (count_nearest(planner, i) == choice)
-				give_rail(planner, &plan->gpus[i], loads);
+			if (all.choices[i] == choice)
+				give_rail(planner, &all, &plan->gpus[i], loads);
 		}
 	}
 	for (uint32_t i = 0; i < plan->rail_count && plan->gpu_count; i++) {
 		if (loads[i] == 0)
-			give_gpu(planner, i);
+			give_gpu(plan, &all, i);
 	}
 	for (uint32_t i = 0; i < plan->gpu_count; i++)
-		describe(planner, &plan->gpus[i]);
+		describe(planner, &all, &plan->gpus[i]);
 }
