@@ -174,8 +174,9 @@ struct kvr_client {
 
 	/* kvr_event_fd's, -1 until it is called: an epoll set of completions, control stream and a timer. */
 	int event_fd, event_timer;
-	uint64_t event_generation; /* the connection whose stream is in the set */
-	uint32_t done_count;       /* tickets whose result waits to be taken */
+	uint64_t event_generation;         /* the connection whose stream is in the set */
+	enum connection_state event_state; /* when it was last armed */
+	uint32_t done_count;               /* tickets whose result waits to be taken */
 
 	struct slot *slots;
 	struct list_node free_slots, queue;

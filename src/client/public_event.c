@@ -28,6 +28,7 @@ static int events_create(struct kvr_client *client)
 	error = client->event_fd < 0 || client->event_timer < 0 ? -errno : events_watch(client, client->event_timer);
 	if (!error)
 		error = events_watch(client, client->device->driver->cq_event_fd(client->cq));
+	client->event_state = client->state;
 	if (error)
 		events_destroy(client);
 	return error;
@@ -74,7 +75,8 @@ void events_arm(struct kvr_client *client)
 			log_warn("client: the control socket can't be watched: %s", strerror(errno));
 	}
 	now_ns = clock_now_ns();
-	next_ns = events_next_ns(client, now_ns);
+	next_ns = client->event_state != client->state ? now_ns : events_next_ns(client, now_ns);
+	client->event_state = client->state; /* that it changed, to lost or to healthy, is news once */
 	memset(&timer, 0, sizeof(timer));
 	if (next_ns != UINT64_MAX) {
 		uint64_t rest_ns = next_ns > now_ns ? next_ns - now_ns : 1;
