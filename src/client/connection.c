@@ -38,6 +38,7 @@ static void connection_close_stream(struct kvr_client *client)
 	while (client->fd_count > 0)
 		close(client->fds[--client->fd_count]);
 	client->inbox.length = 0;
+	client->inbox.failed = false;
 	client->outbox.length = 0;
 	client->outbox.failed = false;
 	client->sent = 0;
@@ -195,6 +196,8 @@ static bool connection_receive(struct kvr_client *client)
 		return true;
 	}
 	text_append_bytes(&client->inbox, bytes, (size_t)length);
+	if (client->inbox.failed)
+		connection_lose(client, -ENOMEM, "no memory for a control message");
 	return true;
 }
 
