@@ -93,19 +93,39 @@ static int house_serve(const struct house *house)
 	return 0;
 }
 
-void house_start_server(struct house *house)
+void house_prepare_server(struct house *house)
 {
-	house->server = fork();
-	assert_true(house->server >= 0);
-	if (house->server == 0) {
+	int fds[2];
+	char byte;
+
+	assert_int_equal(pipe(fds), 0);
+	house->standby = fork();
+	assert_true(house->standby >= 0);
+	if (house->standby == 0) {
 		struct sigaction action;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(fds[1]);
+		if (read(fds[0], &byte, 1) != 1)
+			_exit(0);
+		close(fds[0]);
 		memset(&action, 0, sizeof(action));
 		action.sa_handler = house_on_term;
 		sigaction(SIGTERM, &action, NULL);
 		_exit(house_serve(house));
 	}
+	close(fds[0]);
+	house->standby_fd = fds[1];
+}
+
+void house_start_server(struct house *house)
+{
+	if (!house->standby)
+		house_prepare_server(house);
+	assert_int_equal(write(house->standby_fd, "x", 1), 1);
+	close(house->standby_fd);
+	house->server = house->standby;
+	house->standby = 0;
 }
 
 void house_open(struct house *house)

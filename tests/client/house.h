@@ -21,6 +21,8 @@ struct house {
 	char path[96];
 	char url[128];
 	pid_t server;
+	pid_t standby; /* the next one, 0: none */
+	int standby_fd;
 };
 
 /* Makes a directory and starts a server; asserts. */
@@ -28,6 +30,8 @@ void house_open(struct house *house);
 /* Stops the server (SIGTERM): it must have been left empty, or the test fails. */
 void house_close(struct house *house);
 void house_start_server(struct house *house);
+/* Makes the process of the next server, which house_start_server sets going: for tests that have threads by then. */
+void house_prepare_server(struct house *house);
 void house_kill_server(struct house *house);
 
 /* A client of it, with reconnecting. */

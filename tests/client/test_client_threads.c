@@ -187,6 +187,7 @@ static void threads_that_notice_a_loss_together_come_back_on_one_connection(void
 
 	(void)state;
 	crew_open(&crew);
+	house_prepare_server(&crew.house);
 	crew_begin(&crew, hands, hand_survives);
 	pthread_barrier_wait(&crew.barrier);
 	house_kill_server(&crew.house);

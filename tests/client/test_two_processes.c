@@ -155,14 +155,14 @@ static void a_restarted_server_is_found_again_by_the_client_itself(void **state)
 	house_close(&house);
 }
 
-/* A client that stores for ever until it is killed. */
-static void store_until_killed(const struct house *house, int ready)
+/* A client that stores for ever until it is killed, from the driver's memory or its own. */
+static void store_until_killed(const struct house *house, int ready, bool ordinary)
 {
 	struct kvr_client *client = house_client(house, "victim");
-	void *pool;
+	void *pool = ordinary ? aligned_alloc(4096, HOUSE_POOL_BYTES) : NULL;
 	uint32_t registration;
 
-	if (kvr_alloc(client, HOUSE_POOL_BYTES, &pool))
+	if (!pool && kvr_alloc(client, HOUSE_POOL_BYTES, &pool))
 		_exit(1);
 	registration = house_register(client, pool);
 	for (uint32_t salt = 100;; salt++) {
@@ -204,7 +204,7 @@ static void clients_killed_in_the_middle_leave_nothing_behind(void **state)
 		victim = fork();
 		assert_true(victim >= 0);
 		if (victim == 0)
-			store_until_killed(&house, ready[1]);
+			store_until_killed(&house, ready[1], round % 2 == 1);
 		for (unsigned stores = 0; stores < round + 1; stores++)
 			assert_int_equal(read(ready[0], &byte, 1), 1);
 		assert_int_equal(kill(victim, SIGKILL), 0);
