@@ -75,13 +75,35 @@ static void contradictions_name_the_options(void **state)
 	assert_refused("cores = x\n", "--cores x is no list of cores, as 2-5,8");
 }
 
-/* pitfalls O10: a transport that this build does not have is refused, and nothing else is used in its place. */
-static void an_address_for_other_hosts_is_refused_by_a_build_without_rdma(void **state)
+/* pitfalls O10: the transport is a choice, and nothing is used beside it. */
+static void an_address_for_other_hosts_takes_the_place_of_the_socket(void **state)
 {
+	struct option_error error;
+	struct kvraild_plan plan;
+
 	(void)state;
-	assert_refused("listen = kvrail://0.0.0.0:7471\n",
-		"--listen kvrail://0.0.0.0:7471: clients on other hosts need the driver for RDMA devices (nic), which this kvraild is "
-		"built without; leave --listen out, local clients use --socket");
+	assert_int_equal(plan_of("http = off\n", &plan, &error), 0);
+	assert_false(plan.has_listen);
+	assert_int_equal(plan_of("listen = kvrail://10.0.0.7:7500\ngid-index = 3\n", &plan, &error), 0);
+	assert_true(plan.has_listen);
+	assert_false(plan.listen.is_unix);
+	assert_string_equal(plan.listen.host, "10.0.0.7");
+	assert_int_equal(plan.listen.port, 7500);
+	assert_true(plan.gid_index_set);
+	assert_int_equal(plan.gid_index, 3);
+	assert_int_equal(plan_of("listen = kvrail://10.0.0.7\n", &plan, &error), 0);
+	assert_false(plan.gid_index_set);
+	assert_refused("listen = 10.0.0.7:7500\n", "--listen 10.0.0.7:7500 is no address; write kvrail://HOST:PORT");
+	assert_refused("listen = unix:/tmp/x\n", "--listen unix:/tmp/x is no address; write kvrail://HOST:PORT");
+	assert_refused("listen = kvrail://h\nsocket = /tmp/x\n",
+		"--listen and --socket: a server has clients on other hosts or on this one; leave one out, and start a second "
+		"server where both are needed");
+	assert_refused("device = mlx5_0\n", "--device is for clients on other hosts: it needs --listen");
+	assert_refused("trust-tcp = yes\n", "--trust-tcp is for clients on other hosts: it needs --listen");
+	assert_refused("listen = kvrail://h\ngid-index = three\n",
+		"--gid-index three is neither auto nor a number from 0 to 65535");
+	assert_refused(
+		"listen = kvrail://h\npath-mtu = 1500\n", "--path-mtu 1500 is none of 256, 512, 1024, 2048, 4096");
 }
 
 static void tenants_are_read_with_users_and_rights(void **state)
@@ -278,7 +300,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_options_there_is_a_good_plan),
 		cmocka_unit_test(contradictions_name_the_options),
-		cmocka_unit_test(an_address_for_other_hosts_is_refused_by_a_build_without_rdma),
+		cmocka_unit_test(an_address_for_other_hosts_takes_the_place_of_the_socket),
 		cmocka_unit_test(tenants_are_read_with_users_and_rights),
 		cmocka_unit_test(tenants_that_make_no_sense_are_refused),
 		cmocka_unit_test(secrets_are_first_lines_of_files),

@@ -70,7 +70,7 @@ static void turn_away(struct daemon *daemon, int why, uint64_t now_ns)
 	if (why != -EMFILE || daemon->spare_fd < 0)
 		return;
 	close(daemon->spare_fd);
-	if (stream_accept(daemon->listen_fd, true, &stream) == 0)
+	if (stream_accept(daemon->listen_fd, !daemon->plan->has_listen, &stream) == 0)
 		stream->ops->close(stream);
 	daemon->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
@@ -86,7 +86,8 @@ static bool part_accept_step(void *context, uint64_t now_ns)
 		return false;
 	daemon->accept_due = false;
 	daemon->accept_look_ns = now_ns;
-	while (count < ACCEPT_TURN && (error = stream_accept(daemon->listen_fd, true, &stream)) == 0) {
+	while (count < ACCEPT_TURN &&
+		(error = stream_accept(daemon->listen_fd, !daemon->plan->has_listen, &stream)) == 0) {
 		error = control_accept(server_control(daemon->server), stream, now_ns);
 		if (error)
 			log_debug("a client was refused: %s", strerror(-error));

@@ -52,9 +52,10 @@ static void say_ready(const struct daemon *daemon)
 
 	if (daemon->http)
 		daemon_http_url(daemon, http, sizeof(http));
-	printf("kvraild " KVRAIL_VERSION " ready: %s of L1 in %s, %u poll core%s, unix:%s, %s\n",
+	printf("kvraild " KVRAIL_VERSION " ready: %s of L1 in %s, %u poll core%s, %s%s, %s\n",
 		text_size(size, daemon->memory.bytes), l1_page_kind_text(daemon->memory.pages), placement->worker_count,
-		placement->worker_count == 1 ? "" : "s", daemon->plan->socket.path, http);
+		placement->worker_count == 1 ? "" : "s", daemon->plan->has_listen ? "" : "unix:",
+		daemon->plan->has_listen ? daemon->settings->listen : daemon->plan->socket.path, http);
 	fflush(stdout);
 }
 

@@ -25,11 +25,26 @@ static const struct option_spec specs[] = {
 	{ "socket-mode", OPTION_TEXT, TEXT(socket_mode), "0660", NULL, NULL, "Addresses",
 		"rights of the socket file, octal" },
 	{ "listen", OPTION_TEXT, TEXT(listen), NULL, NULL, NULL, "Addresses",
-		"address for clients on other hosts, kvrail://HOST:PORT; needs an RDMA device" },
+		"address for clients on other hosts in place of those on this one, kvrail://HOST:PORT; needs an RDMA device" },
+	{ "trust-tcp", OPTION_BOOL, AT(trust_tcp), 0, "no", NULL, NULL, "Addresses",
+		"clients of --listen need no --tenant-key and are the tenant default: for closed networks" },
 	{ "http", OPTION_TEXT, TEXT(http), "127.0.0.1:9464", NULL, NULL, "Addresses",
 		"HOST:PORT of /healthz, /readyz, /status and /metrics; off: none" },
 	{ "admin-token-file", OPTION_TEXT, TEXT(admin_token_file), NULL, NULL, NULL, "Addresses",
 		"file with the bearer token of POST /clear, 16 characters at least; without it that is refused" },
+
+	{ "device", OPTION_TEXT, TEXT(device), NULL, NULL, NULL, "RDMA device",
+		"name of the device that --listen uses, as mlx5_0; default: the first that is active" },
+	{ "device-port", OPTION_U32, AT(device_port), 0, "0", "0", "255", "RDMA device",
+		"port of the device; 0: the first that is active" },
+	{ "gid-index", OPTION_TEXT, TEXT(gid_index), "auto", NULL, NULL, "RDMA device",
+		"which of the port's addresses is used; auto: RoCE v2, routed, that of --listen" },
+	{ "path-mtu", OPTION_U32, AT(path_mtu), 0, "0", "0", "4096", "RDMA device",
+		"largest packet in bytes, 256 to 4096, a power of two; 0: the port's" },
+	{ "service-level", OPTION_U32, AT(service_level), 0, "0", "0", "15", "RDMA device",
+		"service level of all packets" },
+	{ "traffic-class", OPTION_U32, AT(traffic_class), 0, "0", "0", "255", "RDMA device",
+		"traffic class of all packets; RoCE: DSCP * 4" },
 
 	{ "l1-size", OPTION_SIZE, AT(l1_bytes), 0, "1GiB", "1MiB", "64TiB", "Memory",
 		"pinned memory for cached chunks" },
@@ -127,15 +142,34 @@ static int plan_socket(const struct kvraild_settings *settings, struct kvraild_p
 	return 0;
 }
 
-/* The drivers of this build reach clients on this host alone. */
-static int plan_listen(const struct kvraild_settings *settings, struct option_error *error)
+static int plan_device(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
 {
-	if (!settings->listen[0])
+	uint64_t index;
+
+	if ((settings->path_mtu & (settings->path_mtu - 1)) != 0 ||
+		(settings->path_mtu != 0 && settings->path_mtu < 256))
+		return refuse(error, "--path-mtu %u is none of 256, 512, 1024, 2048, 4096", settings->path_mtu);
+	if (strcmp(settings->gid_index, "auto") == 0)
 		return 0;
-	return refuse(error,
-		"--listen %s: clients on other hosts need the driver for RDMA devices (nic), which this kvraild is built "
-		"without; leave --listen out, local clients use --socket",
-		settings->listen);
+	if (text_parse_u64(settings->gid_index, &index) != 0 || index > UINT16_MAX)
+		return refuse(
+			error, "--gid-index %s is neither auto nor a number from 0 to 65535", settings->gid_index);
+	plan->gid_index_set = true;
+	plan->gid_index = (uint32_t)index;
+	return 0;
+}
+
+/* Clients on other hosts, in place of those on this one: the driver of the one is not that of the other. */
+static int plan_listen(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
+{
+	plan->has_listen = true;
+	if (stream_parse_address(settings->listen, &plan->listen) != 0 || plan->listen.is_unix)
+		return refuse(error, "--listen %s is no address; write kvrail://HOST:PORT", settings->listen);
+	if (settings->socket[0])
+		return refuse(error,
+			"--listen and --socket: a server has clients on other hosts or on this one; leave one out, and "
+			"start a second server where both are needed");
+	return plan_device(settings, plan, error);
 }
 
 static int plan_http(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
@@ -177,9 +211,10 @@ int kvraild_plan(const struct kvraild_settings *settings, struct kvraild_plan *p
 	if (settings->evict_low > settings->evict_high)
 		return refuse(
 			error, "--evict-low %u is above --evict-high %u", settings->evict_low, settings->evict_high);
-	result = plan_socket(settings, plan, error);
-	if (!result)
-		result = plan_listen(settings, error);
+	if (!settings->listen[0] && (settings->device[0] || settings->trust_tcp))
+		return refuse(error, "--%s is for clients on other hosts: it needs --listen",
+			settings->device[0] ? "device" : "trust-tcp");
+	result = settings->listen[0] ? plan_listen(settings, plan, error) : plan_socket(settings, plan, error);
 	if (!result)
 		result = plan_http(settings, plan, error);
 	if (!result)

@@ -23,6 +23,11 @@ struct kvraild_settings {
 	char socket[128];
 	char socket_mode[8];
 	char listen[256];
+	bool trust_tcp;
+	char device[64];
+	uint32_t device_port;
+	char gid_index[16];
+	uint32_t path_mtu, service_level, traffic_class;
 	char http[128];
 	char admin_token_file[256];
 	uint64_t l1_bytes;
@@ -57,8 +62,13 @@ struct kvraild_placement {
 
 /* What the settings come to. */
 struct kvraild_plan {
+	/* A server has clients on this host, by `socket`, or on others, by `listen`. */
 	struct stream_address socket;
 	unsigned socket_mode;
+	bool has_listen;
+	struct stream_address listen;
+	bool gid_index_set;
+	uint32_t gid_index;
 	bool has_http;
 	char token[KVRAILD_TOKEN_BYTES]; /* "": none */
 	struct control_tenant tenants[KVRAILD_TENANTS_MAX];

@@ -68,11 +68,27 @@ static void remove_folder(struct daemon *daemon)
 	daemon->made_folder = false;
 }
 
+static int start_listener(struct daemon *daemon, char *detail)
+{
+	const char *url = daemon->settings->listen;
+	int error = stream_listen(&daemon->plan->listen, 0, &daemon->listen_fd);
+
+	if (error) {
+		log_error("%s: can't be listened on: %s; give another address as --listen", url, strerror(-error));
+		return error;
+	}
+	daemon->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	snprintf(detail, DETAIL, "%s, port %u", url, stream_bound_port(daemon->listen_fd));
+	return 0;
+}
+
 static int start_socket(struct daemon *daemon, char *detail)
 {
 	const struct stream_address *address = &daemon->plan->socket;
 	int error;
 
+	if (daemon->plan->has_listen)
+		return start_listener(daemon, detail);
 	make_folder(daemon);
 	error = stream_listen(address, daemon->plan->socket_mode, &daemon->listen_fd);
 	if (error) {
@@ -98,7 +114,7 @@ static int start_socket(struct daemon *daemon, char *detail)
 /* While it still listens the path is ours; afterwards it may be the next server's. */
 static void finish_socket(struct daemon *daemon)
 {
-	if (unlink(daemon->plan->socket.path) != 0)
+	if (!daemon->plan->has_listen && unlink(daemon->plan->socket.path) != 0)
 		log_warn("unix:%s: %s", daemon->plan->socket.path, strerror(errno));
 	close(daemon->listen_fd);
 	if (daemon->spare_fd >= 0)
@@ -144,6 +160,20 @@ static void finish_port(struct daemon *daemon)
 
 /* ---- device ---- */
 
+static void fill_nic(const struct daemon *daemon, struct verbs_open *options)
+{
+	const struct kvraild_settings *settings = daemon->settings;
+
+	options->device = settings->device[0] ? settings->device : NULL;
+	options->port = settings->device_port;
+	options->nic.address = daemon->plan->listen.host;
+	options->nic.gid_index_set = daemon->plan->gid_index_set;
+	options->nic.gid_index = daemon->plan->gid_index;
+	options->nic.mtu_bytes = settings->path_mtu;
+	options->nic.service_level = settings->service_level;
+	options->nic.traffic_class = settings->traffic_class;
+}
+
 static int start_device(struct daemon *daemon, char *detail)
 {
 	struct verbs_open options;
@@ -151,9 +181,15 @@ static int start_device(struct daemon *daemon, char *detail)
 
 	memset(&options, 0, sizeof(options));
 	options.server = true;
-	error = verbs_local.open(&options, &daemon->device);
+	if (daemon->plan->has_listen) {
+		fill_nic(daemon, &options);
+		error = verbs_nic.open(&options, &daemon->device);
+	} else {
+		error = verbs_local.open(&options, &daemon->device);
+	}
 	if (!error)
-		snprintf(detail, DETAIL, "%s: clients on this host, by shared memory", daemon->device->name);
+		snprintf(detail, DETAIL, "%s: clients on %s", daemon->device->name,
+			daemon->plan->has_listen ? "other hosts, by RDMA" : "this host, by shared memory");
 	return error;
 }
 
@@ -233,6 +269,7 @@ static int start_server(struct daemon *daemon, char *detail)
 	options.tenants = daemon->plan->tenants;
 	options.tenant_count = daemon->plan->tenant_count;
 	options.require_tenant = settings->require_tenant;
+	options.trust_tcp = settings->trust_tcp;
 	options.version = "kvraild " KVRAIL_VERSION;
 	error = server_create(&options, &daemon->server);
 	if (error)
