@@ -171,6 +171,8 @@ static int read_node(struct machine_reader *reader)
 	char *value;
 	int why = have_node(reader, &node);
 
+	if (!node)
+		return why;
 	if (!why && (value = reader_take(reader, "package")) != NULL) {
 		why = reader_number(reader, value, 65535, &package);
 		if (!why)

@@ -134,7 +134,9 @@ static void check_rails(struct planner *planner)
 	for (uint32_t i = 0; i < plan->rail_count; i++) {
 		const struct plan_rail *rail = &plan->rails[i];
 
-		warn_link(plan, planner->machine, rail);
+		/* The card below a soft-RoCE device is not what holds it back. */
+		if (planner->machine->nics[rail->nic].kind != MACHINE_SOFT_ROCE)
+			warn_link(plan, planner->machine, rail);
 		if (rail->nodes == 0 && planner->machine->node_count > 1)
 			plan_warn(plan, "%s: its NUMA node is not known; it may be polled from the wrong one",
 				rail->name);

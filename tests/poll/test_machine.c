@@ -18,6 +18,17 @@
 #define NODE "node 0 memory=8GiB\n"
 #define CORES "cores 0-3 siblings=4-7 node=0\n"
 
+#define SETS(cpus, nodes) \
+	"cpuset=\"" cpus "\" complete_cpuset=\"" cpus "\" nodeset=\"" nodes "\" complete_nodeset=\"" nodes "\""
+#define HOST_BRIDGE(gp, buses) \
+	"<object type=\"Bridge\" gp_index=\"" gp "\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"" buses "\">"
+#define BRIDGE(gp, depth, buses, at)                                                                              \
+	"<object type=\"Bridge\" gp_index=\"" gp "\" bridge_type=\"1-1\" depth=\"" depth "\" bridge_pci=\"" buses \
+	"\" pci_busid=\"" at "\" pci_type=\"0604 [1000:c030] [1000:0000] 00\" pci_link_speed=\"63.0\">"
+#define NIC(gp, at, class)                                            \
+	"<object type=\"PCIDev\" gp_index=\"" gp "\" pci_busid=\"" at \
+	"\" pci_type=\"" class " [15b3:1021] [15b3:0000] 00\" pci_link_speed=\"31.5\">"
+
 static struct machine *read_text(const char *text, struct machine_error *error)
 {
 	return machine_read_text("test", text, strlen(text), error);
@@ -376,6 +387,12 @@ static void limits_of_older_control_groups_are_read(void **state)
 	assert_int_equal(machine->quota_millis, 1500);
 	assert_int_equal(machine->memory_limit_bytes, 1 << 30);
 	machine_free(&machine);
+	/* A number near the largest one means that there is no limit. */
+	make_file("v1/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	machine = must_read(HEAD NODE CORES);
+	machine_add_live_facts(machine, root);
+	assert_int_equal(machine->memory_limit_bytes, 0);
+	machine_free(&machine);
 }
 
 static void facts_that_are_not_there_stay_unknown(void **state)
@@ -451,6 +468,91 @@ static void an_export_reads_back(void **state)
 	text_fini(&facts);
 }
 
+/* What a server's XML has and no recorded machine does: a switch, an RDMA device, a node of GPU memory, a card of the whole machine. */
+static const char server_xml[] =
+	"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">"
+	"<object type=\"Machine\" os_index=\"0\" " SETS("0x3",
+		"0x7") " allowed_cpuset=\"0x3\" allowed_nodeset=\"0x7\" gp_index=\"1\">"
+		       "<object type=\"Package\" os_index=\"0\" " SETS("0x1",
+			       "0x5") " gp_index=\"2\">"
+				      "<object type=\"NUMANode\" os_index=\"0\" " SETS("0x1",
+					      "0x1") " gp_index=\"3\" local_memory=\"8589934592\"/>"
+						     "<object type=\"NUMANode\" os_index=\"2\" subtype=\"GPUMemory\" " SETS(
+							     "0x1",
+							     "0x4") " gp_index=\"4\" local_memory=\"4096\"/>"
+								    "<object type=\"Core\" os_index=\"0\" " SETS("0x1",
+									    "0x5") " gp_index=\"5\">"
+										   "<object type=\"PU\" os_index=\"0\" " SETS(
+											   "0x1",
+											   "0x5") " gp_index=\"6\"/></object>" HOST_BRIDGE("7",
+											   "0000:[40-44]") BRIDGE("8",
+											   "1", "0000:[41-44]",
+											   "0000:40:00.0") BRIDGE("9",
+											   "2", "0000:[42-44]",
+											   "0000:41:00.0") BRIDGE("10",
+											   "3", "0000:[43-43]",
+											   "0000:42:00.0") NIC("11",
+											   "0000:43:00.0",
+											   "0207") "<object type=\"OSDev\" gp_index=\"12\" name=\"ib0\" osdev_type=\"2\"/>"
+												   "<object type=\"OSDev\" gp_index=\"13\" name=\"mlx5_0\" osdev_type=\"3\"><info name=\"Port1State\" value=\"4\"/>"
+												   "<info name=\"Port2State\" value=\"1\"/></object></object></object>" BRIDGE(
+													   "14", "3",
+													   "0000:[44-44]",
+													   "0000:42:01.0") "<object type=\"PCIDev\" gp_index=\"15\" pci_busid=\"0000:44:00.0\" pci_type=\"0302 [10de:2335] [10de:0000] 00\" "
+															   "pci_link_speed=\"63.0\"/></object></object></object></object></object>"
+															   "<object type=\"Package\" os_index=\"1\" " SETS(
+																   "0x2",
+																   "0x2") " gp_index=\"16\">"
+																	  "<object type=\"NUMANode\" os_index=\"1\" " SETS(
+																		  "0x2",
+																		  "0x2") " gp_index=\"17\" local_memory=\"8589934592\"/>"
+																			 "<object type=\"Core\" os_index=\"1\" " SETS(
+																				 "0x2",
+																				 "0x2") " gp_index=\"18\">"
+																					"<object type=\"PU\" os_index=\"1\" " SETS(
+																						"0x2",
+																						"0x2") " gp_index=\"19\"/></object></object>" HOST_BRIDGE("20",
+																						"0000:[00-01]")
+																						NIC("21",
+																							"0000:00:02.0",
+																							"0200") "<object type=\"OSDev\" gp_index=\"22\" name=\"eth0\" osdev_type=\"2\"/></object></object></object></topology>";
+
+static void devices_of_an_hwloc_file_are_placed(void **state)
+{
+	struct machine_error error = { "" };
+	struct machine *machine;
+	const struct machine_nic *nic;
+	char path[128];
+
+	(void)state;
+	make_file("server.xml", server_xml);
+	snprintf(path, sizeof(path), "%s/server.xml", folder);
+	machine = machine_read_file(path, &error);
+	if (!machine)
+		fail_msg("%s", error.text);
+	assert_int_equal(machine->node_count, 3);
+	assert_int_equal(machine->nodes[machine_find_node(machine, 2)].memory, MACHINE_GPU_MEMORY);
+	assert_int_equal(machine->nodes[machine->cpus[0].node].number, 0);
+	/* One bridge has two below it: it is the switch, and those above and below are not. */
+	assert_int_equal(machine->switch_count, 1);
+	assert_string_equal(machine->switches[0].pci, "0000:41:00.0");
+	nic = &machine->nics[machine_find_nic(machine, "mlx5_0")];
+	assert_int_equal(nic->kind, MACHINE_INFINIBAND);
+	assert_string_equal(nic->netdev, "ib0");
+	assert_int_equal(nic->above, 0);
+	assert_int_equal(nic->nodes, 1U << machine_find_node(machine, 0));
+	assert_int_equal((int)nic->link_gbits, 252);
+	assert_true(nic->port_count == 2 && nic->ports[0].up && !nic->ports[1].up);
+	assert_int_equal(machine->gpu_count, 1);
+	assert_int_equal(machine->gpus[0].above, 0);
+	/* A card of the whole machine: nobody knows. */
+	nic = &machine->nics[machine_find_nic(machine, "eth0")];
+	assert_int_equal(nic->kind, MACHINE_ETHERNET);
+	assert_int_equal(nic->nodes, 0);
+	assert_int_equal(nic->above, -1);
+	machine_free(&machine);
+}
+
 static void files_that_cannot_be_read_are_errors(void **state)
 {
 	struct machine_error error = { "" };
@@ -489,6 +591,7 @@ int main(void)
 		cmocka_unit_test(facts_that_are_not_there_stay_unknown),
 		cmocka_unit_test(this_machine_is_read_within_the_affinity),
 		cmocka_unit_test(an_export_reads_back),
+		cmocka_unit_test(devices_of_an_hwloc_file_are_placed),
 		cmocka_unit_test(files_that_cannot_be_read_are_errors),
 	};
 
