@@ -5,12 +5,22 @@
  */
 #include "mgmt/state.h"
 
-void lock_take(struct session *session, uint32_t chunk, uint32_t entry)
+#include <string.h>
+
+/* Nearly always all or nothing, and a processor's baseline has no instruction that counts. */
+static uint32_t count_shares(const struct session *session, uint64_t shares)
+{
+	if (shares == session->model->all_shares)
+		return session->model->shares;
+	return shares ? (uint32_t)__builtin_popcountll(shares) : 0;
+}
+
+static void lock_take(struct session *session, uint32_t chunk, uint32_t entry)
 {
 	struct segment *segment = chain_segment(session, chunk);
 	uint64_t *held = &segment->shares[chunk % SEGMENT_CHUNKS];
 	uint64_t missing = session->model->all_shares & ~*held;
-	uint32_t count = (uint32_t)__builtin_popcountll(missing);
+	uint32_t count = count_shares(session, missing);
 
 	segment->entries[chunk % SEGMENT_CHUNKS] = entry;
 	if (session->locked_limit <= chunk)
@@ -23,11 +33,35 @@ void lock_take(struct session *session, uint32_t chunk, uint32_t entry)
 	COUNT(session->management, locks_taken_total, count);
 }
 
+void lock_take_run(struct session *session, uint32_t chunk, const uint32_t *entries, uint32_t count)
+{
+	const struct model *model = session->model;
+	struct segment *segment = chain_segment(session, chunk);
+	uint32_t at = chunk % SEGMENT_CHUNKS;
+	uint64_t held = 0;
+
+	for (uint32_t n = 0; n < count; n++)
+		held |= segment->shares[at + n];
+	if (held) {
+		for (uint32_t n = 0; n < count; n++)
+			lock_take(session, chunk + n, entries[n]);
+		return;
+	}
+	memcpy(&segment->entries[at], entries, count * sizeof(*entries));
+	for (uint32_t n = 0; n < count; n++)
+		segment->shares[at + n] = model->all_shares;
+	cache_lock_all(session->management->cache, entries, count, model->shares);
+	if (count && session->locked_limit < chunk + count)
+		session->locked_limit = chunk + count;
+	session->locks += (uint64_t)count * model->shares;
+	COUNT(session->management, locks_taken_total, (uint64_t)count * model->shares);
+}
+
 uint32_t lock_drop(struct session *session, uint32_t chunk, uint64_t shares)
 {
 	struct segment *segment = chain_segment(session, chunk);
 	uint64_t *held = &segment->shares[chunk % SEGMENT_CHUNKS];
-	uint32_t count = (uint32_t)__builtin_popcountll(*held & shares);
+	uint32_t count = count_shares(session, *held & shares);
 
 	if (!count)
 		return 0;

@@ -158,8 +158,7 @@ void search_slice(struct session *session)
 
 		management->budget -= run;
 		if (search->lock)
-			for (uint32_t n = 0; n < found; n++)
-				lock_take(session, search->at + n, entries[n]);
+			lock_take_run(session, search->at, entries, found);
 		search->at += found;
 		if (found < run) {
 			search_matched(session);

@@ -347,8 +347,8 @@ bool chain_has(const struct session *session, uint32_t first, uint32_t count, st
 
 /* lock.c -------------------------------------------------------------------------------------------------------- */
 
-/* Every share of the model gets its lock on the chunk, where it has none. */
-void lock_take(struct session *session, uint32_t chunk, uint32_t entry);
+/* Every share of the model gets its lock on the chunks, where it has none. They lie in one segment. */
+void lock_take_run(struct session *session, uint32_t chunk, const uint32_t *entries, uint32_t count);
 /* Drops those locks of `shares` that are held; returns how many. */
 uint32_t lock_drop(struct session *session, uint32_t chunk, uint64_t shares);
 /* Has all locks from chunk `floor` on released: at once as far as the turn allows, the rest by session_run_all. */

@@ -224,6 +224,18 @@ void cache_lock(struct cache *cache, uint32_t entry, uint32_t count)
 	hold(cache, entry, count);
 }
 
+void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry_count, uint32_t count)
+{
+	if (count == 0)
+		return;
+	for (uint32_t i = 0; i < entry_count; i++) {
+		assert(!entries_held(cache_entry_at(cache, entries[i])) ||
+			entries_locks(cache_entry_at(cache, entries[i])) <= UINT32_MAX - count);
+		hold(cache, entries[i], count);
+	}
+	cache->locks += (uint64_t)entry_count * count;
+}
+
 void cache_unlock(struct cache *cache, uint32_t entry, uint32_t count)
 {
 	assert(count == 0 ||
