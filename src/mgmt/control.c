@@ -141,9 +141,7 @@ static void control_detached(struct connection *connection)
 
 	client->announced = false;
 	control_client_quiet(client);
-	client->state = CLIENT_TEARDOWN;
-	if (client->job.kind == CLIENT_JOB_NONE)
-		control_client_submit_job(client, CLIENT_JOB_TEARDOWN, NULL);
+	control_client_teardown(client);
 }
 
 static void control_handle_mail(struct control *control, const struct ring_message *message)
@@ -216,10 +214,8 @@ static void control_job_done(struct client_job *job)
 		control_client_import_done(client, job->job.result);
 	else if (kind == CLIENT_JOB_FORGET)
 		control_client_forget_done(client, job->job.result);
-	if (kind == CLIENT_JOB_TEARDOWN)
-		control_client_free(client);
-	else if (client->state == CLIENT_TEARDOWN && client->job.kind == CLIENT_JOB_NONE)
-		control_client_submit_job(client, CLIENT_JOB_TEARDOWN, NULL);
+	if (client->state == CLIENT_TEARDOWN)
+		control_client_teardown(client);
 }
 
 static bool control_collect(struct helper *helper)
@@ -234,6 +230,23 @@ static bool control_collect(struct helper *helper)
 	return busy;
 }
 
+static bool control_step_clients(struct control *control)
+{
+	bool busy = false;
+
+	list_for_each_safe(node, &control->clients) {
+		struct control_client *client = KVR_CONTAINER_OF(node, struct control_client, node);
+
+		if (control_client_over(client)) {
+			control_client_free(client);
+			busy = true;
+		} else {
+			busy |= control_client_step(client);
+		}
+	}
+	return busy;
+}
+
 bool control_step(struct control *control, uint64_t now_ns)
 {
 	bool busy;
@@ -243,8 +256,7 @@ bool control_step(struct control *control, uint64_t now_ns)
 	busy |= control_collect(control->connector);
 	busy |= control_collect(control->importer);
 	busy |= control_collect(control->reclaim);
-	list_for_each_safe(node, &control->clients)
-		busy |= control_client_step(KVR_CONTAINER_OF(node, struct control_client, node));
+	busy |= control_step_clients(control);
 	/* Clients stay while transfers end; then everybody is sent away. */
 	if (control->drained) {
 		list_for_each_safe(node, &control->clients)

@@ -253,15 +253,27 @@ void control_client_free(struct control_client *client)
 void control_client_teardown_run(struct client_job *job)
 {
 	struct control_client *client = job->client;
-	const struct verbs_driver *driver = client->device ? client->device->driver : NULL;
+	const struct verbs_driver *driver = client->device->driver;
 
-	for (uint32_t i = 0; driver && i < CONTROL_REGIONS_MAX; i++) {
+	for (uint32_t i = 0; i < CONTROL_REGIONS_MAX; i++) {
 		if (client->connection.regions[i].present)
 			driver->forget_memory(client->connection.qp, client->connection.regions[i].rkey);
 	}
-	if (driver && client->connection.qp)
-		driver->destroy_qp(client->connection.qp);
+	driver->destroy_qp(client->connection.qp);
 	client->connection.qp = NULL;
+}
+
+void control_client_teardown(struct control_client *client)
+{
+	client->state = CLIENT_TEARDOWN;
+	/* Who has no queue pair waits for nobody: it may be stuck, that helper. */
+	if (client->job.kind == CLIENT_JOB_NONE && client->connection.qp)
+		control_client_submit_job(client, CLIENT_JOB_TEARDOWN, NULL);
+}
+
+bool control_client_over(const struct control_client *client)
+{
+	return client->state == CLIENT_TEARDOWN && client->job.kind == CLIENT_JOB_NONE;
 }
 
 void control_client_close(struct control_client *client, const char *why)
@@ -286,9 +298,7 @@ void control_client_close(struct control_client *client, const char *why)
 		return;
 	}
 	/* The management core never heard of it. A job under way goes on to its end first. */
-	client->state = CLIENT_TEARDOWN;
-	if (client->job.kind == CLIENT_JOB_NONE)
-		control_client_submit_job(client, CLIENT_JOB_TEARDOWN, NULL);
+	control_client_teardown(client);
 }
 
 static void control_client_dispatch(

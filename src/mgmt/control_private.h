@@ -142,6 +142,10 @@ bool control_client_step(struct control_client *client);
 void control_client_close(struct control_client *client, const char *why);
 /* Nothing of the server touches the client's memory any more: the client is told by the end of its stream. */
 void control_client_quiet(struct control_client *client);
+/* The management core has let go of it, or never heard of it: its queue pair and memory go, after a job that is under way. */
+void control_client_teardown(struct control_client *client);
+/* All of that has happened. */
+bool control_client_over(const struct control_client *client);
 /* Frees the object; its queue pair and memory are gone. */
 void control_client_free(struct control_client *client);
 /* The next descriptor that came with the message at hand, the caller's from now on; -1: none. */

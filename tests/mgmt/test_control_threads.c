@@ -297,6 +297,33 @@ static void a_queue_pair_whose_end_is_stuck_holds_up_no_registration(void **stat
 	stuck_teardown(leave, &calls);
 }
 
+static void who_never_connected_waits_for_no_teardown(void **state)
+{
+	static const struct rig_calls calls = { .destroy_qp = slow_destroy_qp };
+	struct peer stuck, other;
+	struct rig rig;
+
+	(void)state;
+	start_with_threads(&rig, 0);
+	rig_use(&rig, &calls);
+	peer_join(&rig, &stuck);
+	gate_set(true);
+	peer_fini(&stuck);
+	wait_for_one_at_the_gate(&rig);
+	for (unsigned i = 0; i < 3 * RIG_CLIENTS; i++) {
+		assert_int_equal(peer_open(&rig, &other), 0);
+		if (i % 2)
+			assert_int_equal(peer_hello(&other), STATUS_OK);
+		else
+			peer_send(&other, "GET / HTTP/1.1", 14, NULL, 0);
+		peer_fini(&other);
+		rig_settle(&rig, 1);
+	}
+	gate_set(false);
+	rig_settle(&rig, 0);
+	rig_stop(&rig);
+}
+
 static void clients_come_and_go_at_any_moment_of_the_helpers(void **state)
 {
 	struct rig rig;
@@ -352,6 +379,7 @@ int main(void)
 		cmocka_unit_test(a_handshake_whose_queue_pair_takes_long_is_not_out_of_time),
 		cmocka_unit_test(unmapping_that_is_stuck_in_the_kernel_holds_up_no_registration),
 		cmocka_unit_test(a_queue_pair_whose_end_is_stuck_holds_up_no_registration),
+		cmocka_unit_test(who_never_connected_waits_for_no_teardown),
 		cmocka_unit_test(clients_come_and_go_at_any_moment_of_the_helpers),
 		cmocka_unit_test(a_drained_server_waits_for_its_helpers),
 	};
