@@ -47,17 +47,17 @@ static int read_ports(struct machine_reader *reader, char *text, struct machine_
 		char *rest = entry;
 		char *first = reader_next_piece(&rest, ':');
 		char *state = reader_next_piece(&rest, ':');
+		bool up = state && strcmp(state, "up") == 0;
 
 		why = reader_number(reader, first, 255, &number);
-		if (!why && (!state || (strcmp(state, "up") != 0 && strcmp(state, "down") != 0)))
+		if (!why && !up && (!state || strcmp(state, "down") != 0))
 			why = reader_refuse(reader, "a port is number:up|down:Gbit/s");
 		if (!why && rest)
 			why = reader_number(reader, rest, 100000, &gbits);
 		if (!why && nic->port_count == MACHINE_PORTS_MAX)
 			why = reader_refuse(reader, "more than %d ports", MACHINE_PORTS_MAX);
 		if (!why)
-			nic->ports[nic->port_count++] = (struct machine_port){ (uint32_t)number,
-				strcmp(state, "up") == 0, (uint32_t)gbits };
+			nic->ports[nic->port_count++] = (struct machine_port){ (uint32_t)number, up, (uint32_t)gbits };
 	}
 	return why;
 }

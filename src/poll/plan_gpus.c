@@ -147,6 +147,7 @@ void plan_gpus(struct planner *planner)
 			snprintf(plan->gpus[i].reason, PLAN_REASON, "no rail: by copies of the GPU itself");
 		return;
 	}
+	memset(&all, 0, sizeof(all));
 	measure_all(planner, &all);
 	/* Those with the least choice first. */
 	for (uint32_t choice = 1; choice <= plan->rail_count; choice++) {

@@ -469,53 +469,39 @@ static void an_export_reads_back(void **state)
 }
 
 /* What a server's XML has and no recorded machine does: a switch, an RDMA device, a node of GPU memory, a card of the whole machine. */
-static const char server_xml[] =
-	"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">"
-	"<object type=\"Machine\" os_index=\"0\" " SETS("0x3",
-		"0x7") " allowed_cpuset=\"0x3\" allowed_nodeset=\"0x7\" gp_index=\"1\">"
-		       "<object type=\"Package\" os_index=\"0\" " SETS("0x1",
-			       "0x5") " gp_index=\"2\">"
-				      "<object type=\"NUMANode\" os_index=\"0\" " SETS("0x1",
-					      "0x1") " gp_index=\"3\" local_memory=\"8589934592\"/>"
-						     "<object type=\"NUMANode\" os_index=\"2\" subtype=\"GPUMemory\" " SETS(
-							     "0x1",
-							     "0x4") " gp_index=\"4\" local_memory=\"4096\"/>"
-								    "<object type=\"Core\" os_index=\"0\" " SETS("0x1",
-									    "0x5") " gp_index=\"5\">"
-										   "<object type=\"PU\" os_index=\"0\" " SETS(
-											   "0x1",
-											   "0x5") " gp_index=\"6\"/></object>" HOST_BRIDGE("7",
-											   "0000:[40-44]") BRIDGE("8",
-											   "1", "0000:[41-44]",
-											   "0000:40:00.0") BRIDGE("9",
-											   "2", "0000:[42-44]",
-											   "0000:41:00.0") BRIDGE("10",
-											   "3", "0000:[43-43]",
-											   "0000:42:00.0") NIC("11",
-											   "0000:43:00.0",
-											   "0207") "<object type=\"OSDev\" gp_index=\"12\" name=\"ib0\" osdev_type=\"2\"/>"
-												   "<object type=\"OSDev\" gp_index=\"13\" name=\"mlx5_0\" osdev_type=\"3\"><info name=\"Port1State\" value=\"4\"/>"
-												   "<info name=\"Port2State\" value=\"1\"/></object></object></object>" BRIDGE(
-													   "14", "3",
-													   "0000:[44-44]",
-													   "0000:42:01.0") "<object type=\"PCIDev\" gp_index=\"15\" pci_busid=\"0000:44:00.0\" pci_type=\"0302 [10de:2335] [10de:0000] 00\" "
-															   "pci_link_speed=\"63.0\"/></object></object></object></object></object>"
-															   "<object type=\"Package\" os_index=\"1\" " SETS(
-																   "0x2",
-																   "0x2") " gp_index=\"16\">"
-																	  "<object type=\"NUMANode\" os_index=\"1\" " SETS(
-																		  "0x2",
-																		  "0x2") " gp_index=\"17\" local_memory=\"8589934592\"/>"
-																			 "<object type=\"Core\" os_index=\"1\" " SETS(
-																				 "0x2",
-																				 "0x2") " gp_index=\"18\">"
-																					"<object type=\"PU\" os_index=\"1\" " SETS(
-																						"0x2",
-																						"0x2") " gp_index=\"19\"/></object></object>" HOST_BRIDGE("20",
-																						"0000:[00-01]")
-																						NIC("21",
-																							"0000:00:02.0",
-																							"0200") "<object type=\"OSDev\" gp_index=\"22\" name=\"eth0\" osdev_type=\"2\"/></object></object></object></topology>";
+static const char server_xml
+	[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">"
+	     "<object type=\"Machine\" os_index=\"0\" " SETS("0x3",
+		     "0x7") " allowed_cpuset=\"0x3\" allowed_nodeset=\"0x7\" gp_index=\"1\">"
+			    "<object type=\"Package\" os_index=\"0\" " SETS("0x1",
+				    "0x5") " gp_index=\"2\">"
+					   "<object type=\"NUMANode\" os_index=\"0\" " SETS("0x1",
+						   "0x1") " gp_index=\"3\" local_memory=\"8589934592\"/>"
+							  "<object type=\"NUMANode\" os_index=\"2\" subtype=\"GPUMemory\" " SETS(
+								  "0x1",
+								  "0x4") " gp_index=\"4\" local_memory=\"4096\"/>"
+									 "<object type=\"Core\" os_index=\"0\" " SETS(
+										 "0x1",
+										 "0x5") " gp_index=\"5\">"
+											"<object type=\"PU\" os_index=\"0\" " SETS(
+												"0x1",
+												"0x5") " gp_index=\"6\"/></object>" HOST_BRIDGE("7",
+												"0000:[40-44]") BRIDGE("8",
+												"1", "0000:[41-44]",
+												"0000:40:00.0")
+												BRIDGE("9", "2", "0000:[42-44]", "0000:41:00.0") BRIDGE("10", "3", "0000:[43-43]", "0000:42:00.0") NIC("11", "0000:43:00.0", "0207") "<object type=\"OSDev\" gp_index=\"12\" name=\"ib0\" osdev_type=\"2\"/>"
+																												     "<object type=\"OSDev\" gp_index=\"13\" name=\"mlx5_0\" osdev_type=\"3\"><info name=\"Port1State\" value=\"4\"/>"
+																												     "<info name=\"Port2State\" value=\"1\"/></object></object></object>" BRIDGE("14", "3", "0000:[44-44]", "0000:42:01.0") "<object type=\"PCIDev\" gp_index=\"15\" pci_busid=\"0000:44:00.0\" pci_type=\"0302 [10de:2335] [10de:0000] 00\" "
+																																											    "pci_link_speed=\"63.0\"/></object></object></object></object></object>"
+																																											    "<object type=\"Package\" os_index=\"1\" " SETS("0x2", "0x2") " gp_index=\"16\">"
+																																																			  "<object type=\"NUMANode\" os_index=\"1\" " SETS("0x2", "0x2") " gp_index=\"17\" local_memory=\"8589934592\"/>"
+																																																											 "<object type=\"Core\" os_index=\"1\" " SETS("0x2", "0x2") " gp_index=\"18\">"
+																																																																		    "<object type=\"PU\" os_index=\"1\" " SETS("0x2", "0x2") " gp_index=\"19\"/></object></object>" HOST_BRIDGE("20", "0000:[00-01]") NIC("21",
+																																																																			    "0000:00:02.0",
+																																																																			    "0200") "<object type=\"OSDev\" gp_index=\"22\" name=\"eth0\" osdev_type=\"2\"/></object>"
+																																																																				    "<object type=\"PCIDev\" gp_index=\"23\" pci_busid=\"0000:00:03.0\" pci_type=\"0108 [1b36:0010] [1af4:1100] 02\" "
+																																																																				    "pci_link_speed=\"0.0\"><object type=\"OSDev\" gp_index=\"24\" name=\"nvme0n1\" osdev_type=\"0\"/></object>"
+																																																																				    "</object></object></topology>";
 
 static void devices_of_an_hwloc_file_are_placed(void **state)
 {
@@ -545,6 +531,8 @@ static void devices_of_an_hwloc_file_are_placed(void **state)
 	assert_true(nic->port_count == 2 && nic->ports[0].up && !nic->ports[1].up);
 	assert_int_equal(machine->gpu_count, 1);
 	assert_int_equal(machine->gpus[0].above, 0);
+	/* A disk is no network interface. */
+	assert_int_equal(machine->nic_count, 2);
 	/* A card of the whole machine: nobody knows. */
 	nic = &machine->nics[machine_find_nic(machine, "eth0")];
 	assert_int_equal(nic->kind, MACHINE_ETHERNET);

@@ -432,6 +432,9 @@ static void rails_are_given_to_gpus_fairly(void **state)
 		text_fini(&text);
 		assert_gpus(cases[i].expected);
 	}
+	/* a rail of another node than all GPUs is for host memory */
+	make_plan(EIGHT_CORES RAIL("a", "0") RAIL("b", "1") "gpu 0 node=0\n", "");
+	assert_gpus("a");
 	/* a GPU with a rail behind the same inner switch, one with a rail behind the outer one */
 	make_plan(EIGHT_CORES "switch 0:0.0\nswitch 1:0.0 parent=0:0.0\nswitch 2:0.0 parent=0:0.0\n"
 			      "nic far kind=roce node=0\nnic near kind=roce node=0 switch=1:0.0\n"
