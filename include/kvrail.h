@@ -80,22 +80,25 @@ struct kvr_session;
 /* ---- connecting ----------------------------------------------------------------------------------------------- */
 
 struct kvr_options {
-	size_t struct_bytes;        /* sizeof(struct kvr_options): later versions add fields at the end */
+	size_t struct_bytes; /* sizeof(struct kvr_options): later versions add fields at the end */
 	/* "unix:/run/kvrail/kvrail.sock", "kvrail://host:7471"; NULL: $KVRAIL_URL, else the default socket, which is
 	 * $XDG_RUNTIME_DIR/kvrail.sock, or /run/kvrail/kvrail.sock for root and without that variable. */
 	const char *url;
-	const char *driver;         /* "local" or "nic"; NULL: local for unix:, nic for kvrail: */
-	const char *device;         /* nic: device name; NULL: the first usable */
-	const char *name;           /* for the server's status page; NULL: the program's name and process id */
-	const char *tenant;         /* the tenant we expect to be; another one is an error. NULL: any */
-	const char *key_name;       /* shared secret, over TCP: its name ... */
-	const char *key_file;       /* ... and the file whose first line it is. Both or none */
-	uint32_t in_flight;         /* requests at the server at once, up to 127; 0: what it grants. Others wait here */
+	const char *driver;   /* "local" or "nic"; NULL: local for unix:, nic for kvrail: */
+	const char *device;   /* nic: device name; NULL: the first usable */
+	const char *name;     /* for the server's status page; NULL: the program's name and process id */
+	const char *tenant;   /* the tenant we expect to be; another one is an error. NULL: any */
+	const char *key_name; /* shared secret, over TCP: its name ... */
+	const char *key_file; /* ... and the file whose first line it is. Both or none */
+	uint32_t in_flight;   /* requests at the server at once, up to 127; 0: what it grants. Others wait here */
 	uint64_t connect_timeout_ns; /* of one attempt; 0: 5 s */
 	uint64_t request_timeout_ns; /* of the blocking calls when called with timeout 0; 0: 30 s */
-	uint32_t reconnect;         /* 1: after a loss, connect and register again (back-off of 100 ms .. 5 s, jittered) */
+	uint32_t reconnect; /* 1: after a loss, connect and register again (back-off of 100 ms .. 5 s, jittered) */
 };
-#define KVR_OPTIONS_INIT { sizeof(struct kvr_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 }
+#define KVR_OPTIONS_INIT                                                    \
+	{                                                                   \
+		sizeof(struct kvr_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 \
+	}
 
 /*
  * options NULL: all defaults. Texts are copied. One attempt: whoever wants to wait for a server opens again after a
@@ -115,19 +118,19 @@ KVR_API void kvr_close(struct kvr_client **client);
 
 enum kvr_health {
 	KVR_HEALTHY = 0,
-	KVR_CONNECTING = 1,  /* lost, and trying again (when polled or waited on): requests fail with -ECONNRESET at once */
-	KVR_FAILED = 2,      /* lost, and will not try again; or this is a child of fork */
+	KVR_CONNECTING = 1, /* lost, and trying again, when polled or waited on: requests fail with -ECONNRESET */
+	KVR_FAILED = 2,     /* lost, and will not try again; or this is a child of fork */
 };
 KVR_API enum kvr_health kvr_health(const struct kvr_client *client);
 
 struct kvr_info {
 	uint32_t chunk_tokens;
-	uint32_t chunks_max;      /* of a session, and of one request */
-	uint32_t in_flight;       /* requests that can be with the server at once */
-	uint32_t lock_seconds;    /* life of the locks that a lookup takes */
-	uint64_t boot_id;         /* another one after the server was restarted */
+	uint32_t chunks_max;   /* of a session, and of one request */
+	uint32_t in_flight;    /* requests that can be with the server at once */
+	uint32_t lock_seconds; /* life of the locks that a lookup takes */
+	uint64_t boot_id;      /* another one after the server was restarted */
 	uint64_t reconnects;
-	char server[64];          /* "kvraild 0.1.0" */
+	char server[64]; /* "kvraild 0.1.0" */
 	char tenant[64];
 	char driver[16];
 };
@@ -150,15 +153,18 @@ KVR_API int kvr_free(struct kvr_client *client, void *memory);
 /* Everything that decides whether two engines' bytes are the same: equal identities share, others never meet. */
 struct kvr_model {
 	size_t struct_bytes;
-	const char *name;           /* model, with adapter and weights version */
-	const char *dtype;          /* of the KV bytes: "bfloat16", "fp8_e4m3", ... */
-	const char *engine;         /* engine and version, or whatever else matters for the bytes; NULL: none. Hashed in */
-	uint32_t world_size;        /* ranks that hold a part of every chunk (tensor x pipeline); MLA: pipeline only */
+	const char *name;    /* model, with adapter and weights version */
+	const char *dtype;   /* of the KV bytes: "bfloat16", "fp8_e4m3", ... */
+	const char *engine;  /* engine and version, or whatever else matters for the bytes; NULL: none. Hashed in */
+	uint32_t world_size; /* ranks that hold a part of every chunk (tensor x pipeline); MLA: pipeline only */
 	uint32_t rank;
-	uint32_t readers;           /* processes that read the same object (MLA: tensor parallel size); 0: 1 */
+	uint32_t readers; /* processes that read the same object (MLA: tensor parallel size); 0: 1 */
 	uint32_t reader;
 };
-#define KVR_MODEL_INIT { sizeof(struct kvr_model), 0, 0, 0, 1, 0, 1, 0 }
+#define KVR_MODEL_INIT                                        \
+	{                                                     \
+		sizeof(struct kvr_model), 0, 0, 0, 1, 0, 1, 0 \
+	}
 
 /* Block b of a plane: block_bytes bytes at address + b * block_stride. */
 struct kvr_plane {
@@ -171,7 +177,7 @@ struct kvr_plane {
 #define KVR_WINDOW_FULL UINT32_MAX
 struct kvr_group {
 	uint32_t tokens_per_block;
-	uint32_t window_tokens;     /* KVR_WINDOW_FULL: full attention */
+	uint32_t window_tokens; /* KVR_WINDOW_FULL: full attention */
 	uint32_t block_count;
 	uint32_t plane_count;
 	const struct kvr_plane *planes; /* in layer order */
@@ -179,7 +185,7 @@ struct kvr_group {
 
 struct kvr_layout {
 	size_t struct_bytes;
-	uint32_t group_count;       /* version 1 of the server takes 1 */
+	uint32_t group_count; /* version 1 of the server takes 1 */
 	const struct kvr_group *groups;
 };
 
@@ -205,25 +211,25 @@ KVR_API int kvr_layout_fingerprint(const struct kvr_layout *layout, uint8_t fing
 /* The layouts of the engines, by the names that LMCache gives them (NB blocks, NL layers, BS block size in tokens, NH
  * heads, HS head size). */
 enum kvr_layout_name {
-	KVR_NB_NL_TWO_BS_NH_HS = 1,   /* one tensor: vLLM cross-layer */
-	KVR_NB_NL_TWO_NH_BS_HS = 2,   /* one tensor: TensorRT-LLM */
-	KVR_NL_X_TWO_NB_BS_NH_HS = 3, /* NL tensors: vLLM flash attention (NHD); K and V are planes of their own */
-	KVR_NL_X_TWO_NB_NH_BS_HS = 4, /* the same, HND */
-	KVR_NL_X_NB_TWO_BS_NH_HS = 5, /* NL tensors: vLLM flashinfer (NHD) */
-	KVR_NL_X_NB_TWO_NH_BS_HS = 6, /* the same, HND */
-	KVR_NL_X_NB_BS_HS = 7,        /* NL tensors: MLA */
+	KVR_NB_NL_TWO_BS_NH_HS = 1,    /* one tensor: vLLM cross-layer */
+	KVR_NB_NL_TWO_NH_BS_HS = 2,    /* one tensor: TensorRT-LLM */
+	KVR_NL_X_TWO_NB_BS_NH_HS = 3,  /* NL tensors: vLLM flash attention (NHD); K and V are planes of their own */
+	KVR_NL_X_TWO_NB_NH_BS_HS = 4,  /* the same, HND */
+	KVR_NL_X_NB_TWO_BS_NH_HS = 5,  /* NL tensors: vLLM flashinfer (NHD) */
+	KVR_NL_X_NB_TWO_NH_BS_HS = 6,  /* the same, HND */
+	KVR_NL_X_NB_BS_HS = 7,         /* NL tensors: MLA */
 	KVR_TWO_X_NL_X_NBBS_NH_HS = 8, /* K tensors of all layers, then V tensors, tokens not cut into blocks: SGLang */
 	KVR_TWO_X_NL_X_NB_BS_NH_HS = 9, /* the same, cut into blocks */
-	KVR_NL_X_NBBS_ONE_HS = 10,    /* NL tensors of tokens: SGLang MLA */
-	KVR_NL_X_NB_BYTES = 11,       /* NL tensors [NB, bytes]: opaque pages */
+	KVR_NL_X_NBBS_ONE_HS = 10,      /* NL tensors of tokens: SGLang MLA */
+	KVR_NL_X_NB_BYTES = 11,         /* NL tensors [NB, bytes]: opaque pages */
 };
 
 struct kvr_tensor {
 	void *address;
-	uint32_t dimensions;          /* 1 .. 6 */
+	uint32_t dimensions; /* 1 .. 6 */
 	uint32_t element_bytes;
 	uint64_t shape[6];
-	uint64_t stride[6];           /* in elements; all 0: contiguous */
+	uint64_t stride[6]; /* in elements; all 0: contiguous */
 };
 
 /* Turns tensors into one group's planes: planes[0 .. plane_capacity-1] and *group are the caller's; group->planes is
@@ -267,19 +273,19 @@ enum kvr_outcome {
 };
 
 struct kvr_result {
-	int error;            /* 0 or negative errno: also what the call returned */
+	int error; /* 0 or negative errno: also what the call returned */
 	/* The server's code (docs/PROTOCOL.md, section 6). 0: done, or an error of the library's own; 1: done for some
 	 * chunks. */
 	uint32_t status;
 	/* Lookup: matched, from the first chunk on; retrieve, store: that ended well, wherever; free: locks released;
 	 * clear: dropped. */
 	uint32_t chunks;
-	uint32_t tokens;      /* chunks * chunk_tokens */
-	uint32_t from_l2;     /* lookup: of these, brought from L2; clear: kept because in use */
-	char text[200];       /* words for an error, else empty */
+	uint32_t tokens;  /* chunks * chunk_tokens */
+	uint32_t from_l2; /* lookup: of these, brought from L2; clear: kept because in use */
+	char text[200];   /* words for an error, else empty */
 };
 
-struct kvr_blocks {       /* of one group: chunk_count * chunk_tokens / tokens_per_block ids, in token order */
+struct kvr_blocks { /* of one group: chunk_count * chunk_tokens / tokens_per_block ids, in token order */
 	const uint32_t *ids;
 	uint32_t count;
 };
@@ -298,7 +304,10 @@ struct kvr_transfer {
 	 * when the result's error is 0, else left alone. */
 	uint8_t *outcomes;
 };
-#define KVR_TRANSFER_INIT { sizeof(struct kvr_transfer), 0, 0, 0, 0, 0, 0 }
+#define KVR_TRANSFER_INIT                                     \
+	{                                                     \
+		sizeof(struct kvr_transfer), 0, 0, 0, 0, 0, 0 \
+	}
 
 /*
  * Blocking forms: submit, then wait. timeout_ns 0: the client's request_timeout_ns. `result` may be NULL. On time-out

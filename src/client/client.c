@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "client/client_private.h"
 
@@ -70,6 +71,7 @@ static bool options_usable(const struct kvr_options *user)
 
 int client_create(const struct client_options *options, struct kvr_client **out)
 {
+	pthread_condattr_t attributes;
 	struct kvr_client *client;
 	int error;
 
@@ -83,6 +85,10 @@ int client_create(const struct client_options *options, struct kvr_client **out)
 	client->event_fd = client->event_timer = -1;
 	list_init(&client->sessions);
 	pthread_mutex_init(&client->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&client->news, &attributes);
+	pthread_condattr_destroy(&attributes);
 	random_init(&client->random, options->seed);
 	error = client_copy_options(client, options);
 	client->fork_marker = fork_marker_make();
@@ -162,6 +168,7 @@ void client_destroy(struct kvr_client **pointer)
 	free((void *)(uintptr_t)client->options.user);
 	if (client->fork_marker)
 		munmap((void *)(uintptr_t)client->fork_marker, FORK_MARKER_BYTES);
+	pthread_cond_destroy(&client->news);
 	pthread_mutex_destroy(&client->lock);
 	free(client);
 	*pointer = NULL;

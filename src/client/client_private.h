@@ -114,6 +114,9 @@ enum control_operation { OPERATION_NONE, OPERATION_MEMORY, OPERATION_FORGET, OPE
 
 struct kvr_client {
 	pthread_mutex_t lock; /* kvrail.h's; client_* calls expect it held or no other thread */
+	/* Of threads that wait one sleeps on the descriptors; the others sleep until it tells them that it has woken up. */
+	pthread_cond_t news;
+	bool watched;
 	/* A page that the kernel wipes in a child of fork, which must not use the client. */
 	const char *fork_marker;
 	struct client_options options;

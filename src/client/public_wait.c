@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -51,38 +52,66 @@ void client_leave(struct kvr_client *client)
 
 /* ---- waiting ---- */
 
-/* Sleeps until the device or the stream has news, or `until`; outside the lock, so that others can submit. */
-static void client_sleep(struct kvr_client *client, uint64_t until_ns)
+static struct timespec timespec_of(uint64_t ns)
 {
-	struct pollfd fds[3];
-	uint64_t now_ns = clock_now_ns();
-	unsigned count = 0;
-	uint64_t next_ns;
-	struct timespec limit;
-	bool quiet;
+	struct timespec time;
 
-	pthread_mutex_lock(&client->lock);
-	quiet = client_arm(client) && list_empty(&client->queue);
-	next_ns = kvr_min_u64(until_ns, client_next_ns(client));
-	next_ns = kvr_min_u64(next_ns, now_ns + WAIT_SLEEP_MAX_NS);
+	time.tv_sec = (time_t)(ns / KVR_SECOND);
+	time.tv_nsec = (long)(ns % KVR_SECOND);
+	return time;
+}
+
+static unsigned client_descriptors(const struct kvr_client *client, struct pollfd fds[3])
+{
+	unsigned count = 0;
+
 	if (client->stream)
 		fds[count++].fd = client->stream->ops->event_fd(client->stream);
 	if (client->lingering)
 		fds[count++].fd = client->lingering->ops->event_fd(client->lingering);
 	if (client->started && client->device->driver->cq_event_fd(client->cq) >= 0)
 		fds[count++].fd = client->device->driver->cq_event_fd(client->cq);
-	pthread_mutex_unlock(&client->lock);
-	if (!quiet || next_ns <= now_ns)
-		return;
 	for (unsigned i = 0; i < count; i++)
 		fds[i].events = POLLIN;
-	limit.tv_sec = (time_t)((next_ns - now_ns) / KVR_SECOND);
-	limit.tv_nsec = (long)((next_ns - now_ns) % KVR_SECOND);
-	if (ppoll(fds, count, &limit, NULL) <= 0)
-		return;
+	return count;
+}
+
+/*
+ * Sleeps until the device or the stream has news, or `until`; outside the lock, so that others can submit. One thread alone looks at
+ * the descriptors: if several did, the first to wake would take the event from under the others, whose tickets it may bring.
+ */
+static void client_sleep(struct kvr_client *client, uint64_t until_ns)
+{
+	uint64_t now_ns = clock_now_ns();
+	struct timespec limit;
+	struct pollfd fds[3];
+	unsigned count;
+	uint64_t next_ns;
+
 	pthread_mutex_lock(&client->lock);
-	if (client->started)
+	next_ns = kvr_min_u64(until_ns, now_ns + WAIT_SLEEP_MAX_NS);
+	if (client->watched) {
+		limit = timespec_of(next_ns);
+		pthread_cond_timedwait(&client->news, &client->lock, &limit);
+		pthread_mutex_unlock(&client->lock);
+		return;
+	}
+	next_ns = kvr_min_u64(next_ns, client_next_ns(client));
+	/* Requests that wait for a credit go out when a completion wakes somebody. */
+	if (!client_arm(client) || next_ns <= now_ns) {
+		pthread_mutex_unlock(&client->lock);
+		return;
+	}
+	count = client_descriptors(client, fds);
+	client->watched = true;
+	pthread_mutex_unlock(&client->lock);
+	limit = timespec_of(next_ns - now_ns);
+	count = ppoll(fds, count, &limit, NULL) > 0;
+	pthread_mutex_lock(&client->lock);
+	if (count > 0 && client->started)
 		client->device->driver->cq_clear_event(client->cq);
+	client->watched = false;
+	pthread_cond_broadcast(&client->news);
 	pthread_mutex_unlock(&client->lock);
 }
 
