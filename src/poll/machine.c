@@ -64,7 +64,7 @@ struct machine *machine_read_live(struct machine_error *error)
 		machine_free(&machine);
 		return NULL;
 	}
-	text_copy(machine->name, sizeof(machine->name), "this machine");
+	machine_set_name(machine, "this machine");
 	machine_add_live_facts(machine, "");
 	allow_by_affinity(machine);
 	return machine;
@@ -105,13 +105,26 @@ static int read_whole(const char *path, struct text *out, struct machine_error *
 	return why;
 }
 
+void machine_set_name(struct machine *machine, const char *name)
+{
+	char *at = machine->name;
+
+	text_copy(machine->name, sizeof(machine->name), name + strspn(name, " \t"));
+	for (; *at; at++) {
+		if (*at < ' ' || *at >= 0x7f || *at == '#')
+			*at = '?';
+	}
+	while (at > machine->name && at[-1] == ' ')
+		*--at = '\0';
+}
+
 /* What is behind the last '/', without .xml. */
 static void name_by_file(struct machine *machine, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *dot;
 
-	text_copy(machine->name, sizeof(machine->name), slash ? slash + 1 : path);
+	machine_set_name(machine, slash ? slash + 1 : path);
 	dot = strrchr(machine->name, '.');
 	if (dot && dot != machine->name)
 		*dot = '\0';

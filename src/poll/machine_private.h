@@ -28,6 +28,8 @@ void machine_write_facts(const struct machine *machine, struct text *out);
 
 /* The existing one of that name, or a new one with everything unknown; NULL: no room. */
 struct machine_nic *machine_have_nic(struct machine *machine, const char *name);
+/* As much of it as fits, printable, as a name line of a machine text can hold it. */
+void machine_set_name(struct machine *machine, const char *name);
 int machine_find_switch(const struct machine *machine, const char *pci);
 /* Keeps the list largest page first. A size that is there is replaced; no room: dropped. */
 void machine_set_huge(struct machine_node *node, uint64_t page_bytes, uint64_t total, uint64_t free_pages);

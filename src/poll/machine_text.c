@@ -367,13 +367,7 @@ static const struct {
 static bool read_whole_line(struct machine_reader *reader, char *line, int *why)
 {
 	if (strncmp(line, "name ", 5) == 0) {
-		char *out = reader->machine->name;
-
-		text_copy(out, sizeof(reader->machine->name), line + 5);
-		for (; *out; out++) {
-			if ((unsigned char)*out < 0x20 || *out == 0x7f)
-				*out = '?';
-		}
+		machine_set_name(reader->machine, line + 5);
 		return true;
 	}
 	if (strncmp(line, "synthetic ", 10) == 0) {

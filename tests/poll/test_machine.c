@@ -94,6 +94,24 @@ static void a_machine_text_gives_every_fact(void **state)
 	assert_null(machine);
 }
 
+/* It reads back as it is written: cut at a blank, with bytes that a terminal would obey. */
+static void a_name_is_cut_and_printable(void **state)
+{
+	struct text text = { NULL, 0, 0, false };
+	struct machine *machine;
+
+	(void)state;
+	text_append(&text, HEAD "name  \x1b\x9b%.*s %s\n" NODE CORES, 92,
+		"0123456789012345678901234567890123456789012345678901"
+		"23456789012345678901234567890123456789012345678901234567890123456789",
+		"behind");
+	machine = must_read(text.bytes);
+	assert_int_equal(strlen(machine->name), 94);
+	assert_memory_equal(machine->name, "??0123", 6);
+	machine_free(&machine);
+	text_fini(&text);
+}
+
 static void a_synthetic_description_is_read_by_hwloc(void **state)
 {
 	struct machine *machine = must_read(
@@ -570,6 +588,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_machine_text_gives_every_fact),
+		cmocka_unit_test(a_name_is_cut_and_printable),
 		cmocka_unit_test(a_synthetic_description_is_read_by_hwloc),
 		cmocka_unit_test(texts_that_are_no_machine_are_refused_with_the_line),
 		cmocka_unit_test(texts_beyond_every_bound_are_refused),
