@@ -1,11 +1,15 @@
 /*
- * control.h - the control thread's object: handshakes on control sockets, registrations, memory of clients, answers to the operator.
+ * control.h - the control thread's object: handshakes on control sockets, registrations, memory of clients, answers
+ * to the operator.
  *
- * Stepped like all else; its thread sleeps in epoll between steps. It may enter the kernel; what can block long (mapping,
- * registering, unmapping memory; making and destroying queue pairs) runs on its helper thread, so that one client's registration
+ * Stepped like all else; its thread sleeps in epoll between steps. It may enter the kernel; what can block long
+ * (mapping,
+ * registering, unmapping memory; making and destroying queue pairs) runs on its helper thread, so that one client's
+ * registration
  * never delays another's handshake (pitfalls B03, C01).
  *
- * A client's states: HELLO -> (CHALLENGE) -> READY -> CONNECTED -> closing -> gone, one table of allowed messages per state.
+ * A client's states: HELLO -> (CHALLENGE) -> READY -> CONNECTED -> closing -> gone, one table of allowed messages per
+ * state.
  */
 #ifndef KVRAIL_MGMT_CONTROL_H
 #define KVRAIL_MGMT_CONTROL_H
@@ -55,7 +59,8 @@ KVR_MUST_CHECK int control_create(const struct control_options *options, struct 
 /* After control_idle. */
 void control_destroy(struct control **control);
 
-/* Takes over an accepted stream. -EUSERS (too many clients, or draining) or -ENOMEM: told to the peer, then the stream is closed. */
+/* Takes over an accepted stream. -EUSERS (too many clients, or draining) or -ENOMEM: told to the peer, then the
+ * stream is closed. */
 int control_accept(struct control *control, struct stream *stream, uint64_t now_ns);
 bool control_step(struct control *control, uint64_t now_ns);
 uint64_t control_next_ns(const struct control *control);
@@ -84,7 +89,8 @@ struct control_client_status {
 /* Fills at most `capacity`; returns how many there are. */
 uint32_t control_list_clients(const struct control *control, struct control_client_status *clients, uint32_t capacity);
 
-/* Descriptors for the thread's epoll: calls watch(context, fd) for every one at this moment. The thread asks after each step when
+/* Descriptors for the thread's epoll: calls watch(context, fd) for every one at this moment. The thread asks after
+ * each step when
  * control_watch_changed. */
 void control_watch(const struct control *control, void (*watch)(void *context, int fd), void *context);
 bool control_watch_changed(struct control *control);

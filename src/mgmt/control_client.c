@@ -346,7 +346,8 @@ static void control_client_dispatch(
 	client->close_after_send = client->state < CLIENT_READY;
 }
 
-/* One message, if there is a whole one and the client has taken the answer to the one before: who asks without reading the answers
+/* One message, if there is a whole one and the client has taken the answer to the one before: who asks without
+ * reading the answers
  * fills its own socket, not the server's memory. */
 static bool control_client_parse(struct control_client *client)
 {

@@ -1,9 +1,12 @@
 /*
- * control_mail.h - what the control thread (sockets, HTTP, everything that blocks) and the management core say to each other,
+ * control_mail.h - what the control thread (sockets, HTTP, everything that blocks) and the management core say to
+ * each other,
  * over two rings. As in worker/mailbox.h a message hands the object over.
  *
- * The management core makes no system call, so it never wakes the control thread: that one looks at its ring at least every
- * CONTROL_POLL_NS. Where its thread may sleep anyway, the program wakes the control thread for it, which then may look less often.
+ * The management core makes no system call, so it never wakes the control thread: that one looks at its ring at least
+ * every
+ * CONTROL_POLL_NS. Where its thread may sleep anyway, the program wakes the control thread for it, which then may
+ * look less often.
  *
  *   control                                        management
  *     |  ATTACH (connection) --------------------->  |   authenticated, queue pair in RTS: begin serving

@@ -156,7 +156,8 @@ void control_client_on_forget_memory(
 	control_post(client->control, MANAGEMENT_FORGET, &client->connection, message.region);
 }
 
-/* On the helper that may be stuck: unmapping takes the kernel as long as it likes (pitfalls C01). Also when the client is on its way out: what was imported is given back before the queue pair goes. */
+/* On the helper that may be stuck: unmapping takes the kernel as long as it likes (pitfalls C01). Also when the
+ * client is on its way out: what was imported is given back before the queue pair goes. */
 void control_client_forgotten(struct control_client *client)
 {
 	client->answer_pending = false;

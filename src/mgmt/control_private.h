@@ -109,7 +109,8 @@ struct control {
 	struct control_counters counters;
 	struct digester digester;
 	struct random random;
-	/* A slow import holds up no handshake, and unmapping that is stuck in the kernel neither of them (pitfalls B03, C01). */
+	/* A slow import holds up no handshake, and unmapping that is stuck in the kernel neither of them (pitfalls
+	 * B03, C01). */
 	struct helper *connector; /* makes queue pairs */
 	struct helper *importer;  /* maps memory */
 	struct helper *reclaim;   /* unmaps memory, destroys queue pairs */
@@ -142,7 +143,8 @@ bool control_client_step(struct control_client *client);
 void control_client_close(struct control_client *client, const char *why);
 /* Nothing of the server touches the client's memory any more: the client is told by the end of its stream. */
 void control_client_quiet(struct control_client *client);
-/* The management core has let go of it, or never heard of it: its queue pair and memory go, after a job that is under way. */
+/* The management core has let go of it, or never heard of it: its queue pair and memory go, after a job that is under
+ * way. */
 void control_client_teardown(struct control_client *client);
 /* All of that has happened. */
 bool control_client_over(const struct control_client *client);

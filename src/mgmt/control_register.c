@@ -1,4 +1,5 @@
-/* control_register.c - REGISTER and UNREGISTER: building the layout and the model's key, and asking the management core. */
+/* control_register.c - REGISTER and UNREGISTER: building the layout and the model's key, and asking the management
+ * core. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /*
- * server.h - a whole server as one object: devices' workers, management core, control, L1 and chunk table, made in order from one
+ * server.h - a whole server as one object: devices' workers, management core, control, L1 and chunk table, made in
+ * order from one
  * table and taken apart in reverse. kvraild gives it threads; the simulator steps it.
  */
 #ifndef KVRAIL_MGMT_SERVER_H

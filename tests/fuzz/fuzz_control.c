@@ -1,5 +1,6 @@
 /*
- * libFuzzer target for control sockets: the input is what one client sends, to a whole server on the simulated fabric that lives as
+ * libFuzzer target for control sockets: the input is what one client sends, to a whole server on the simulated fabric
+ * that lives as
  * long as the input. Nothing is drawn from a clock or the kernel.
  *
  *   byte 0   enum control_flag
@@ -7,7 +8,8 @@
  *   byte 2   bytes of a piece; 0: everything at once
  *   rest     the stream
  *
- * What no input could know is filled in: the address of a CONNECT that has room for the simulator's, and the proof of an AUTHENTICATE
+ * What no input could know is filled in: the address of a CONNECT that has room for the simulator's, and the proof of
+ * an AUTHENTICATE
  * whose proof is that of the golden message.
  */
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /*
- * control_rig.h - a whole server on the simulated fabric, and clients' ends of control streams to which a test writes messages by
+ * control_rig.h - a whole server on the simulated fabric, and clients' ends of control streams to which a test writes
+ * messages by
  * hand. One thread, virtual time.
  */
 #ifndef KVRAIL_TESTS_MGMT_CONTROL_RIG_H

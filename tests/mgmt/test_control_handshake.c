@@ -1,4 +1,5 @@
-/* test_control_handshake.c - control sockets from the first byte to CONNECT: who is let in, and what everybody else is told. */
+/* test_control_handshake.c - control sockets from the first byte to CONNECT: who is let in, and what everybody else
+ * is told. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,7 +121,8 @@ static void every_message_in_every_state_has_its_answer(void **state)
 	}
 }
 
-/* A wrong body is told with the number of the request, and only before the end of the handshake it ends the conversation. */
+/* A wrong body is told with the number of the request, and only before the end of the handshake it ends the
+ * conversation. */
 static void a_body_that_is_too_short_is_malformed(void **unused)
 {
 	static const struct {

@@ -205,7 +205,7 @@ static void descriptors_beside_any_message_are_closed_with_the_client(void **sta
 		fds[i] = memfd_create("many", MFD_CLOEXEC);
 	assert_int_equal(peer_open(&rig, &peer), 0);
 	for (unsigned i = 0; i < 4; i++) { /* more than a client may hold */
-		peer_send(&peer, "KVRL" + i, 1, fds, STREAM_FDS_MAX);
+		peer_send(&peer, &"KVRL"[i], 1, fds, STREAM_FDS_MAX);
 		rig_steps(&rig, 50);
 	}
 	peer_fini(&peer);

@@ -1,5 +1,6 @@
 /*
- * test_control_threads.c - the control object with its helper threads: what is stuck on one of them holds up nobody else. The driver's
+ * test_control_threads.c - the control object with its helper threads: what is stuck on one of them holds up nobody
+ * else. The driver's
  * calls are the simulator's, under a lock that the steps take as well; some wait at a gate that the test opens.
  */
 #include <errno.h>
