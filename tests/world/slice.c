@@ -266,19 +266,22 @@ static int slice_connect(void *context, struct stream **stream)
 	return 0;
 }
 
-void slice_create_client(struct slice *slice, unsigned index, uint32_t tenant)
+int slice_try_client(struct slice *slice, unsigned index, uint32_t tenant)
 {
 	static const struct kvr_options fresh = KVR_OPTIONS_INIT;
 	struct slice_client *client = &slice->clients[index];
 	struct client_options create;
 	struct verbs_open open;
+	int error;
 
 	assert_null(client->client);
 	client->slice = slice;
 	client->tenant = tenant;
 	memset(&open, 0, sizeof(open));
 	open.fabric = slice->fabric;
-	assert_int_equal(driver->open(&open, &client->device), 0);
+	error = driver->open(&open, &client->device);
+	if (error)
+		return error;
 	client->options = fresh;
 	client->options.name = "slice";
 	client->options.tenant = slice->wanted_tenant;
@@ -288,7 +291,15 @@ void slice_create_client(struct slice *slice, unsigned index, uint32_t tenant)
 	create.connect = slice_connect;
 	create.context = client;
 	create.seed = slice->seed * 100 + index + 1;
-	assert_int_equal(client_create(&create, &client->client), 0);
+	error = client_create(&create, &client->client);
+	if (error)
+		driver->close(client->device);
+	return error;
+}
+
+void slice_create_client(struct slice *slice, unsigned index, uint32_t tenant)
+{
+	assert_int_equal(slice_try_client(slice, index, tenant), 0);
 }
 
 void slice_await_ready(struct slice_client *client)

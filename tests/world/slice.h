@@ -98,6 +98,8 @@ void slice_join(struct slice *slice, unsigned index, const char *model, uint32_t
 void slice_join_as(struct slice *slice, unsigned index, uint32_t tenant, const struct slice_model *model);
 /* Its parts. The client exists after create, and may be connected some time later. */
 void slice_create_client(struct slice *slice, unsigned index, uint32_t tenant);
+/* -errno instead of an assertion. */
+int slice_try_client(struct slice *slice, unsigned index, uint32_t tenant);
 void slice_await_ready(struct slice_client *client);
 int slice_register(struct slice_client *client, const struct slice_model *model);
 /* Its process dies: from now on nothing touches its memory, which is given back to the heap at once. */

@@ -282,6 +282,8 @@ int world_run(const struct world_options *options, struct world_report *report, 
 	if (!error)
 		error = world_setup(world);
 	for (uint32_t i = 0; i < options->steps && !error && !world_stopped(world); i++) {
+		if (options->before_step)
+			options->before_step(world, i, options->context);
 		program_step(world, options->numbers ? options->numbers[i] : i);
 		report->steps_run = i + 1;
 	}

@@ -36,12 +36,17 @@ enum world_fault {
 /* "all", "none" or names joined by commas: 0 and *faults, or -EINVAL. */
 KVR_MUST_CHECK int world_parse_faults(const char *text, uint32_t *faults);
 
+struct world;
+
 struct world_options {
 	uint64_t seed;
 	uint32_t steps;  /* operations of the program */
 	uint32_t faults; /* enum world_fault */
 	const uint32_t
 		*numbers; /* the program's steps that are run, `steps` of them, ascending; NULL: 0 .. steps - 1 */
+	/* For tests of the checks themselves: called before each step; may be NULL. world_private.h tells what a world is. */
+	void (*before_step)(struct world *world, uint32_t step, void *context);
+	void *context;
 	FILE *trace; /* each line of the transcript as it comes; NULL: only the last lines, when something is wrong */
 };
 
