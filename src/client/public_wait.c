@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -154,6 +155,20 @@ struct ticket_wait {
 	int error;
 };
 
+/* What polling nearly always says: it must cost next to nothing, so nothing is formatted. */
+static int ticket_not_done(struct kvr_result *result, int error)
+{
+	static const char words[] =
+		"not done yet: the ticket stays, and the memory of a transfer is still the server's";
+
+	KVR_STATIC_ASSERT(sizeof(words) <= sizeof(result->text) && sizeof(words) <= sizeof(error_words), "words fit");
+	memcpy(error_words, words, sizeof(words));
+	memset(result, 0, offsetof(struct kvr_result, text));
+	result->error = error;
+	memcpy(result->text, words, sizeof(words));
+	return error;
+}
+
 /* The words of what poll and wait return go to the calling thread; the result of a ticket that is not done says so. */
 static int ticket_result(int error, struct kvr_result *result)
 {
@@ -162,10 +177,9 @@ static int ticket_result(int error, struct kvr_result *result)
 			error_text_set("%s", result->text);
 		return result->error;
 	}
-	if (error == -ENOENT)
-		error_text_set("there is no such ticket, or its result was taken");
-	else
-		error_text_set("not done yet: the ticket stays, and the memory of a transfer is still the server's");
+	if (error != -ENOENT)
+		return ticket_not_done(result, error);
+	error_text_set("there is no such ticket, or its result was taken");
 	memset(result, 0, sizeof(*result));
 	result->error = error;
 	snprintf(result->text, sizeof(result->text), "%s", kvr_error_text());
