@@ -93,6 +93,7 @@ struct local_receive_queue {
 	uint32_t tail;
 	uint32_t depth; /* at most so many posted */
 	uint32_t sge_max;
+	bool newest_first; /* a shared queue, for which the standard promises no order: the buffer used last is still in the cache */
 };
 
 struct local_srq {
@@ -235,6 +236,20 @@ static inline struct local_send *local_send_at(const struct local_qp *qp, uint32
 static inline struct local_receive *local_receive_at(const struct local_receive_queue *queue, uint32_t index)
 {
 	return (struct local_receive *)(void *)(queue->entries + (uint64_t)(index & queue->mask) * queue->stride);
+}
+
+/* The receive that the next message goes to; there must be one. It stays where it is until the next one is posted. */
+static inline const struct local_receive *local_receive_next(const struct local_receive_queue *queue)
+{
+	return local_receive_at(queue, queue->newest_first ? queue->tail - 1 : queue->head);
+}
+
+static inline void local_receive_taken(struct local_receive_queue *queue)
+{
+	if (queue->newest_first)
+		queue->tail--;
+	else
+		queue->head++;
 }
 
 /* cq.c ------------------------------------------------------------------------------------------------------------ */

@@ -229,8 +229,8 @@ int local_qp_receive(struct local_qp *qp, int capacity, struct ibv_wc *wc)
 			break;
 		if (queue->head == queue->tail)
 			break; /* receiver not ready: the message waits where it is */
-		take_message(qp, slot, local_receive_at(queue, queue->head), &wc[count]);
-		queue->head++;
+		take_message(qp, slot, local_receive_next(queue), &wc[count]);
+		local_receive_taken(queue);
 		qp->rx_head++;
 		if (KVR_UNLIKELY(wc[count].status != IBV_WC_SUCCESS))
 			local_qp_to_error(

@@ -52,6 +52,7 @@ int local_create_srq(struct verbs_device *device, uint32_t depth, struct ibv_srq
 		free(srq);
 		return rc;
 	}
+	srq->queue.newest_first = true;
 	srq->srq.context = &local->context;
 	*out = &srq->srq;
 	return 0;
