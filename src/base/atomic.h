@@ -8,6 +8,8 @@
 #define kvr_store_release(pointer, value) __atomic_store_n(pointer, value, __ATOMIC_RELEASE)
 #define kvr_fetch_add(pointer, value) __atomic_fetch_add(pointer, value, __ATOMIC_ACQ_REL)
 #define kvr_fetch_sub(pointer, value) __atomic_fetch_sub(pointer, value, __ATOMIC_ACQ_REL)
+#define kvr_fetch_or(pointer, value) __atomic_fetch_or(pointer, value, __ATOMIC_ACQ_REL)
+#define kvr_fetch_and(pointer, value) __atomic_fetch_and(pointer, value, __ATOMIC_ACQ_REL)
 #define kvr_exchange(pointer, value) __atomic_exchange_n(pointer, value, __ATOMIC_ACQ_REL)
 #define kvr_fence_full() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 

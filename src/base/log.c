@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ static int log_threshold = LOG_INFO;
 static pthread_mutex_t log_sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static log_sink_fn log_sink; /* written under the lock, read without it to see whether there is one */
 static void *log_sink_context;
+static uint64_t log_dropped; /* lines that standard error did not take */
 
 static const char *const log_level_name[] = { "error", "warn", "info", "debug" };
 
@@ -65,6 +67,9 @@ static void log_to_stderr(enum log_level level, const char *message)
 	char line[LOG_LINE_BYTES];
 	uint64_t wall_ns = clock_wall_ns();
 	time_t seconds = (time_t)(wall_ns / KVR_SECOND);
+	struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
+	uint64_t dropped;
+	char lost[96];
 	struct tm utc;
 	size_t length;
 	int rest;
@@ -76,6 +81,19 @@ static void log_to_stderr(enum log_level level, const char *message)
 	if (rest < 0)
 		return;
 	length += (size_t)rest;
+	/* A pipe whose reader stalls must not stall the thread that logs: a pipe that says it is writable takes a line whole. What is
+	 * dropped is counted, and told with the next line that passes. */
+	if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) {
+		kvr_fetch_add(&log_dropped, 1);
+		return;
+	}
+	dropped = kvr_exchange(&log_dropped, 0);
+	if (dropped > 0) {
+		rest = snprintf(lost, sizeof(lost), "(%llu lines were lost: standard error was not read)\n",
+			(unsigned long long)dropped);
+		if (write(STDERR_FILENO, lost, (size_t)rest) < 0)
+			return;
+	}
 	/* There is nowhere left to report that standard error is gone. */
 	while (write(STDERR_FILENO, line, length) < 0 && errno == EINTR)
 		;

@@ -268,7 +268,8 @@ static void registration_refused(struct kvr_client *client, struct client_regist
 		if (slot)
 			slot_done(client, slot, 0, STATUS_OK, "", 0);
 		registration_free(client, registration);
-	} else if (status == STATUS_BUSY) { /* not for good: once more, with a new connection and the back-off of those */
+	} else if (status ==
+		STATUS_BUSY) { /* not for good: once more, with a new connection and the back-off of those */
 		connection_lose(client, code, "the server has no room for registration %u: %.*s",
 			(unsigned)(registration - client->registrations), (int)text->length, text->bytes);
 	} else {

@@ -115,12 +115,20 @@ static int use_mapping(struct local_qp *qp, int fd, const struct stat *status, s
 	return 0;
 }
 
-/* Under device->lock. */
-static void drop_mapping(struct local_mapping *mapping)
+/* Under device->lock. What nobody uses any more is returned, for unmap_mapping without the lock: unmapping may be stuck in the
+ * kernel, and nobody else's import waits for it (pitfalls C01). NULL: nothing to unmap. */
+static struct local_mapping *drop_mapping(struct local_mapping *mapping)
 {
 	if (!mapping || --mapping->users > 0)
-		return;
+		return NULL;
 	list_remove(&mapping->node);
+	return mapping;
+}
+
+static void unmap_mapping(struct local_mapping *mapping)
+{
+	if (!mapping)
+		return;
 	munmap(mapping->base, mapping->length);
 	free(mapping);
 }
@@ -156,6 +164,7 @@ int local_import_memory(struct ibv_qp *ibv, const struct verbs_remote_memory *me
 {
 	struct local_qp *qp = local_qp_of(ibv);
 	struct local_key entry = { .address = memory->address, .length = memory->length };
+	struct local_mapping *unused = NULL;
 	uint32_t rkey = 0;
 	int rc;
 
@@ -179,11 +188,12 @@ int local_import_memory(struct ibv_qp *ibv, const struct verbs_remote_memory *me
 	if (rc == 0) {
 		rkey = local_keys_add(&qp->imports, &entry);
 		if (rkey == 0) {
-			drop_mapping(entry.mapping);
+			unused = drop_mapping(entry.mapping);
 			rc = -ENOSPC;
 		}
 	}
 	pthread_mutex_unlock(&qp->device->lock);
+	unmap_mapping(unused);
 	if (rc != 0)
 		return rc;
 	import->rkey = rkey;
@@ -195,12 +205,14 @@ int local_import_memory(struct ibv_qp *ibv, const struct verbs_remote_memory *me
 void local_forget_memory(struct ibv_qp *ibv, uint32_t rkey)
 {
 	struct local_qp *qp = local_qp_of(ibv);
+	struct local_mapping *unused = NULL;
 	struct local_key entry;
 
 	pthread_mutex_lock(&qp->device->lock);
 	if (local_keys_remove(&qp->imports, rkey, &entry))
-		drop_mapping(entry.mapping);
+		unused = drop_mapping(entry.mapping);
 	pthread_mutex_unlock(&qp->device->lock);
+	unmap_mapping(unused);
 }
 
 void local_forget_all(struct local_qp *qp)

@@ -11,29 +11,26 @@
 #include "protocol/wire.h"
 #include "verbs/local/local.h"
 
-/* Dense: the lowest number that is free. 0: none. */
+/* Dense: a number among the lowest that are free. 0: none. Without the device's lock, under which memory is mapped: that takes long. */
 static uint32_t take_number(struct local_device *device)
 {
-	uint32_t number = 0;
+	for (uint32_t i = 0; i < KVR_COUNT_OF(device->qp_taken); i++) {
+		uint64_t taken = kvr_load_acquire(&device->qp_taken[i]);
 
-	pthread_mutex_lock(&device->lock);
-	for (uint32_t i = 0; i < KVR_COUNT_OF(device->qp_taken) && number == 0; i++) {
-		if (device->qp_taken[i] != UINT64_MAX) {
-			uint32_t bit = (uint32_t)__builtin_ctzll(~device->qp_taken[i]);
+		while (taken != UINT64_MAX) {
+			uint32_t bit = (uint32_t)__builtin_ctzll(~taken);
 
-			device->qp_taken[i] |= UINT64_C(1) << bit;
-			number = i * 64 + bit + 1;
+			taken = kvr_fetch_or(&device->qp_taken[i], UINT64_C(1) << bit);
+			if (!(taken >> bit & 1))
+				return i * 64 + bit + 1;
 		}
 	}
-	pthread_mutex_unlock(&device->lock);
-	return number;
+	return 0;
 }
 
 static void give_number(struct local_device *device, uint32_t number)
 {
-	pthread_mutex_lock(&device->lock);
-	device->qp_taken[(number - 1) / 64] &= ~(UINT64_C(1) << ((number - 1) % 64));
-	pthread_mutex_unlock(&device->lock);
+	kvr_fetch_and(&device->qp_taken[(number - 1) / 64], ~(UINT64_C(1) << ((number - 1) % 64)));
 }
 
 static bool options_are_sound(const struct verbs_limits *limits, const struct verbs_qp_options *options)
