@@ -250,6 +250,7 @@ int world_setup(struct world *world)
 	world->sequence = 1;
 	/* Now and then prompts so long that requests do not fit a receive buffer, and go by INDIRECT. */
 	world->chain_max = world_draw(world, 8) ? 6 + (uint32_t)world_draw(world, 8) : 300;
+	world->pace = (uint32_t)world_draw(world, 5);
 	world->blocks_per_process = world->chain_max > 64 ? 900 : 96;
 	setup_shapes(world);
 	setup_network(world);

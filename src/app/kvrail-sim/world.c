@@ -177,10 +177,11 @@ void world_turn(struct world *world)
 	bool busy = false;
 
 	world->turns++;
-	world->now_ns += 20 + (bits & 255);
-	bits >>= 8;
+	/* Now a single event between two turns, now many of them. */
+	world->now_ns += (20 + (bits & 255)) << ((bits >> 8) % (world->pace + 1));
+	bits >>= 11;
 	if (all || (bits & 3))
-		busy |= sim_fabric_step(world->fabric, world->now_ns, 1 + (unsigned)((bits >> 2) & 31)) > 0;
+		busy |= sim_fabric_step(world->fabric, world->now_ns, 1 + (unsigned)((bits >> 2) & 127)) > 0;
 	busy |= server_turn(world, bits >> 7, all);
 	if (!world_stopped(world))
 		busy |= processes_turn(world, bits, all);

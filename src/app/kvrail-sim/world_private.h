@@ -170,6 +170,7 @@ struct world {
 	struct transcript transcript;
 	struct random random; /* whose turn it is, and when */
 	uint64_t now_ns, sequence, turns, quiet_turns;
+	uint32_t pace;  /* turns are up to 2^pace times as far apart */
 	bool no_memory; /* of this machine: the run says nothing */
 
 	struct sim_fabric *fabric;
