@@ -329,10 +329,31 @@ static bool work_left(const struct management *management)
 		cache_evict_due(management->cache);
 }
 
+static bool rings_empty(struct management *management)
+{
+	if (!ring_empty(&management->inbox))
+		return false;
+	for (uint32_t n = 0; n < management->options.worker_count; n++)
+		if (!ring_empty(&management->mailboxes[n]->to_management))
+			return false;
+	return true;
+}
+
+/* Nothing was left to do, and nothing has come since: a worker that is stepped by the same thread polls the sooner again. */
+static bool may_rest(struct management *management, uint64_t now_ns)
+{
+	return management->resting && now_ns - management->now_ns < REST_NS && !management->engine.step &&
+		rings_empty(management);
+}
+
 bool management_step(struct management *management, uint64_t now_ns)
 {
 	bool busy = false;
 
+	if (may_rest(management, now_ns)) {
+		COUNT(management, idle_turns_total, 1);
+		return false;
+	}
 	management->now_ns = now_ns;
 	management->budget = STEP_CHUNKS;
 	busy |= read_control(management);
@@ -352,6 +373,7 @@ bool management_step(struct management *management, uint64_t now_ns)
 	busy |= tell_drained(management);
 	model_idle_step(management);
 	busy |= work_left(management);
+	management->resting = !busy;
 	if (busy)
 		COUNT(management, busy_turns_total, 1);
 	else
@@ -372,10 +394,5 @@ uint64_t management_next_ns(const struct management *management)
 
 bool management_quiet(struct management *management)
 {
-	if (work_left(management) || !ring_empty(&management->inbox))
-		return false;
-	for (uint32_t n = 0; n < management->options.worker_count; n++)
-		if (!ring_empty(&management->mailboxes[n]->to_management))
-			return false;
-	return true;
+	return !work_left(management) && rings_empty(management);
 }
