@@ -29,7 +29,8 @@ int control_create(const struct control_options *options, struct control **out)
 		return -ENOMEM;
 	}
 	control->options = *options;
-	memcpy(control->workers, options->workers, options->worker_count * sizeof(control->workers[0]));
+	for (uint32_t i = 0; i < options->worker_count; i++)
+		control->workers[i] = options->workers[i];
 	list_init(&control->clients);
 	list_init(&control->requests);
 	control->next_registration = 1;
