@@ -339,11 +339,15 @@ static bool rings_empty(struct management *management)
 	return true;
 }
 
-/* Nothing was left to do, and nothing has come since: a worker that is stepped by the same thread polls the sooner again. */
+/* Nothing was left to do, and nothing has come since: a worker that the same thread steps polls the sooner again. */
 static bool may_rest(struct management *management, uint64_t now_ns)
 {
-	return management->resting && now_ns - management->now_ns < REST_NS && !management->engine.step &&
-		rings_empty(management);
+	return now_ns < management->rest_until_ns && rings_empty(management);
+}
+
+static void rest(struct management *management)
+{
+	management->rest_until_ns = kvr_min_u64(management->now_ns + REST_NS, management_next_ns(management));
 }
 
 bool management_step(struct management *management, uint64_t now_ns)
@@ -355,6 +359,7 @@ bool management_step(struct management *management, uint64_t now_ns)
 		return false;
 	}
 	management->now_ns = now_ns;
+	management->rest_until_ns = 0;
 	management->budget = STEP_CHUNKS;
 	busy |= read_control(management);
 	/* What is long gets its slices first, and leaves half of the turn to what is new. */
@@ -373,11 +378,12 @@ bool management_step(struct management *management, uint64_t now_ns)
 	busy |= tell_drained(management);
 	model_idle_step(management);
 	busy |= work_left(management);
-	management->resting = !busy;
 	if (busy)
 		COUNT(management, busy_turns_total, 1);
 	else
 		COUNT(management, idle_turns_total, 1);
+	if (!busy && !management->engine.step)
+		rest(management);
 	return busy;
 }
 
