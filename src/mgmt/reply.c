@@ -54,6 +54,7 @@ void reply_give(struct management *management, struct request *request)
 	if (list_linked(&request->in_flight)) {
 		list_remove(&request->in_flight);
 		peer->in_flight_count--;
+		peer->attached_ns = management->now_ns; /* it waited for us until now: its silence begins here */
 		management->in_flight--;
 	}
 	list_remove(&request->node);
