@@ -1,6 +1,7 @@
 // The round trip of a PING as a client sees it: kvr_ping through libkvrail, the local driver, the worker and back, both
 // sides polling on cores of their own. Nanoseconds: median and 99th percentile of single calls. `ticket`: the same by
-// kvr_submit_ping and kvr_poll, as an engine that polls would do it.
+// kvr_submit_ping and kvr_poll, as an engine that polls would do it. `line`: the floor, one cache line written by one
+// core, seen by the other, and back; in a virtual machine it changes with where the host has put the two cores.
 #include <benchmark/benchmark.h>
 
 #include "stack.h"
@@ -59,6 +60,38 @@ void ticket(benchmark::State &state)
 	});
 }
 
+struct Line {
+	alignas(128) std::atomic<uint64_t> there{ 0 };
+	alignas(128) std::atomic<uint64_t> back{ 0 };
+};
+
+void line(benchmark::State &state)
+{
+	constexpr uint64_t kStop = ~uint64_t(0);
+	Line line;
+	uint64_t round = 0;
+	std::thread peer([&] {
+		uint64_t seen = 0;
+
+		while (seen != kStop) {
+			const uint64_t now = line.there.load(std::memory_order_acquire);
+
+			if (now != seen)
+				line.back.store(now, std::memory_order_release);
+			seen = now;
+		}
+	});
+
+	measure(state, [&] {
+		line.there.store(++round, std::memory_order_release);
+		while (line.back.load(std::memory_order_acquire) != round)
+			;
+	});
+	line.there.store(kStop, std::memory_order_release);
+	peer.join();
+}
+
+BENCHMARK(line)->UseManualTime()->Iterations(200000);
 BENCHMARK(ping)->UseManualTime()->Iterations(200000);
 BENCHMARK(ticket)->UseManualTime()->Iterations(200000);
 
