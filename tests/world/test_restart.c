@@ -217,6 +217,33 @@ static void the_reaper_closes_the_silent_and_nobody_else(void **state)
 	slice_stop(&slice);
 }
 
+/* pitfalls B04: while it waits for an answer a client has nothing to say, and its silence begins with the answer. */
+static void who_waited_long_is_not_reaped_with_its_answer(void **state)
+{
+	(void)state;
+	for (unsigned early = 0; early < 2; early++) {
+		struct kvr_session *session;
+		struct kvr_info info;
+
+		slice_prepare(&slice, 86 + early, NULL, 1u << 20);
+		slice.options.silence_ns = 200 * KVR_MS;
+		slice_server_begin(&slice);
+		slice_join(&slice, 0, "model", 1, 0);
+		session = slice_session(first, "request", NULL, 1, CHUNKS);
+		slice_submit_store(first, session, 0, CHUNKS, 0, 1, &request);
+		slice_run(&slice, 8);
+		sim_fabric_stall_device(slice.fabric, first->device, true);
+		slice_pass(&slice, early ? 195 * KVR_MS : 450 * KVR_MS);
+		sim_fabric_stall_device(slice.fabric, first->device, false);
+		assert_int_equal(slice_finish(first, &request), 0);
+		slice_pass(&slice, 90 * KVR_MS);
+		assert_int_equal(slice_ping(first), 0);
+		assert_int_equal(kvr_get_info(first->client, &info), 0);
+		assert_int_equal(info.reconnects, 0);
+		slice_stop(&slice);
+	}
+}
+
 static void who_registers_nothing_is_closed_after_the_grace(void **state)
 {
 	(void)state;
@@ -292,6 +319,7 @@ int main(void)
 		cmocka_unit_test(a_storm_of_reconnects_is_spread_and_survived),
 		cmocka_unit_test(one_client_too_many_is_told),
 		cmocka_unit_test(the_reaper_closes_the_silent_and_nobody_else),
+		cmocka_unit_test(who_waited_long_is_not_reaped_with_its_answer),
 		cmocka_unit_test(who_registers_nothing_is_closed_after_the_grace),
 		cmocka_unit_test(crash_loops_leave_nothing_behind),
 		cmocka_unit_test(a_draining_server_ends_what_it_began),
