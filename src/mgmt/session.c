@@ -114,19 +114,33 @@ void session_end(struct session *session, bool touch, const char *why)
 	session_go(session);
 }
 
+/* Of one segment. Nearly always all are there: they are found together, and those behind a gap one by one. */
+static void touch_run(struct session *session, uint32_t first, uint32_t count)
+{
+	struct cache *cache = session->management->cache;
+	uint32_t entries[SEGMENT_CHUNKS];
+	uint32_t found = cache_match(cache, session->space, chain_digest(session, first), count, entries);
+
+	for (uint32_t n = found; n < count; n++)
+		entries[n] = cache_find(cache, session->space, chain_digest(session, first + n));
+	for (uint32_t n = count; n > 0; n--)
+		if (entries[n - 1] != CACHE_NONE)
+			cache_touch(cache, entries[n - 1]);
+}
+
 /* Last chunks first, so that they are evicted first. Once all transfers have ended, since publishing counts as use
  * too. */
 static void touch_slice(struct session *session)
 {
-	struct cache *cache = session->management->cache;
 	uint32_t stop = session->touch_at > SLICE_CHUNKS ? session->touch_at - SLICE_CHUNKS : 0;
 
 	session->management->budget -= session->touch_at - stop;
 	while (session->touch_at > stop) {
-		uint32_t entry = cache_find(cache, session->space, chain_digest(session, --session->touch_at));
+		uint32_t first = (session->touch_at - 1) / SEGMENT_CHUNKS * SEGMENT_CHUNKS;
+		uint32_t from = first > stop ? first : stop;
 
-		if (entry != CACHE_NONE)
-			cache_touch(cache, entry);
+		touch_run(session, from, session->touch_at - from);
+		session->touch_at = from;
 	}
 }
 
