@@ -2,7 +2,8 @@
 // objects in L1? The real management core over the real chunk table, filled by STORE requests; the worker is this
 // program: it hands decoded requests over and takes the replies. Counted is decoding and every management_step from the
 // request to its reply. Chains are looked up in random order, each in a session of its own that is ended (outside the
-// measured time) before the next. `again`: a LOOKUP of the chain that was looked up just before, by another session.
+// measured time) before the next. `again`: of the chain that was looked up just before. `end_session`: END_SESSION until
+// the locks of 512 chunks are released and the chunks touched.
 // L1 is address space without memory behind it, since nobody moves bytes here.
 #include <benchmark/benchmark.h>
 
@@ -106,15 +107,19 @@ class Core
 		must(request_->reply.first == kChainChunks, "a chain that is there was not found");
 		return begin_ns;
 	}
-	void end(uint64_t chain)
+	// The same, until what the session held is released and touched, over some turns.
+	uint64_t end(uint64_t chain)
 	{
+		uint64_t begin_ns;
+
 		begin(WIRE_END_SESSION, 0);
 		request_->message.end_session.registration = registration_->number;
 		request_->message.end_session.session = name(chain, false);
+		begin_ns = clock_now_ns();
 		run();
-		/* What it held is released, and touched, over the next turns. */
 		while (management_step(management_, now()))
 			;
+		return clock_now_ns() - begin_ns;
 	}
 	cache_stats stats() const
 	{
@@ -370,9 +375,37 @@ void lookup_again(benchmark::State &state)
 	measure(state, true);
 }
 
+// END_SESSION of sessions that were looked up long ago: kSessions others since.
+void end_session(benchmark::State &state)
+{
+	constexpr size_t kSessions = 256;
+	Core &core = core_of(uint64_t(state.range(0)));
+	std::vector<uint64_t> open;
+	std::vector<double> times;
+	size_t next = 0;
+
+	for (uint64_t chain = 0; open.size() < kSessions; chain += core.chains / kSessions / 2) {
+		core.lookup(chain);
+		open.push_back(chain);
+	}
+	for (auto _ : state) {
+		const size_t oldest = next++ % kSessions;
+
+		times.push_back(double(core.end(open[oldest])) * 1e-3);
+		state.SetIterationTime(times.back() * 1e-6);
+		core.lookup(open[oldest]);
+	}
+	for (uint64_t chain : open)
+		core.end(chain);
+	state.counters["p50_us"] = percentile(times, 0.5);
+	state.counters["p99_us"] = percentile(times, 0.99);
+	state.counters["ns/chunk"] = percentile(times, 0.5) * 1e3 / kChainChunks;
+}
+
 } // namespace
 
 BENCHMARK(lookup)->Arg(1000000)->Arg(8000000)->UseManualTime()->Iterations(4000)->Unit(benchmark::kMicrosecond);
 BENCHMARK(lookup_again)->Arg(1000000)->Arg(8000000)->UseManualTime()->Iterations(2000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(end_session)->Arg(1000000)->Arg(8000000)->UseManualTime()->Iterations(2000)->Unit(benchmark::kMicrosecond);
 
 BENCHMARK_MAIN();
