@@ -54,7 +54,8 @@ KVR_BEGIN_C
 	4096u /* entries evicted for one object: a run of large objects takes the place of many small ones */
 #define OUTBOX_RESERVE 8u /* free slots of the outbox that a message from the control thread may need */
 
-#define REST_NS (20 * KVR_US) /* after a turn without work only the rings are looked at for so long, or to the next timer */
+#define REST_NS \
+	(20 * KVR_US) /* after a turn without work only the rings are looked at for so long, or to the next timer */
 
 #define PUBLISH_RETRY_NS (10 * KVR_MS) /* a full chunk table is tried again after so long */
 #define PUBLISH_LIMIT_NS (5 * KVR_SECOND)
@@ -197,7 +198,7 @@ struct management {
 	struct management_counters counters;
 	struct wheel wheel;
 	uint64_t now_ns;
-	int64_t budget; /* chunks that this turn may still look at */
+	int64_t budget;         /* chunks that this turn may still look at */
 	uint64_t rest_until_ns; /* the last whole turn found nothing to do: until then only the rings are looked at */
 
 	struct pool models_pool, sessions_pool, segments_pool, larges_pool, peers_pool, jobs_pool;
