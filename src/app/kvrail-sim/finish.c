@@ -7,6 +7,17 @@
 
 #define FILL_EVICTIONS 4096u
 
+static void check_locks(struct world *world, const char *when)
+{
+	struct cache_stats stats;
+
+	cache_get_stats(server_cache(world->server), &stats);
+	if (stats.locks || stats.pins || stats.staged)
+		world_violated(world, "%s there are %llu locks, %llu pins, %llu staged objects", when,
+			(unsigned long long)stats.locks, (unsigned long long)stats.pins,
+			(unsigned long long)stats.staged);
+}
+
 /* Everybody stores something, looks it up, and reads it: after whatever happened. */
 static void prove_engine(struct world *world, struct engine *engine)
 {
@@ -33,7 +44,8 @@ static void prove_engine(struct world *world, struct engine *engine)
 	for (uint32_t i = 1; i <= engine->worker_count; i++)
 		if (!action_transfer(&scheduler[i], session, false, &choice))
 			world_violated(world, "engine %u: RETRIEVE was not taken in the end", session->engine);
-	world_settle(world);
+	if (world_settle(world))
+		check_locks(world, "after all ranks have read what was locked");
 }
 
 /* Workers that took another layout come back to their engine's. */
@@ -46,6 +58,17 @@ static void reunite(struct world *world)
 			process_unregister(process, process_engine(process)->shape);
 	}
 	world_settle(world);
+}
+
+/* Locks reach their limit, and nobody is silent for too long meanwhile. */
+static void outlive_locks(struct world *world)
+{
+	uint64_t until_ns = world->now_ns + world->server_options.lock_ttl_ns + 20 * KVR_MS;
+
+	while (world->now_ns < until_ns && !world_stopped(world))
+		world_turn(world);
+	if (world_settle(world))
+		check_locks(world, "after the limit of all locks");
 }
 
 static void all_leave(struct world *world)
@@ -178,6 +201,9 @@ void world_finish(struct world *world)
 		return;
 	}
 	reunite(world);
+	if (world_stopped(world))
+		return;
+	outlive_locks(world);
 	for (uint32_t e = 0; e < world->engine_count && !world_stopped(world); e++)
 		prove_engine(world, &world->engines[e]);
 	if (!world_stopped(world))
