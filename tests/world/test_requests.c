@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cmocka_all.h"
+#include "client/client_private.h"
 #include "protocol/status.h"
 #include "world/slice.h"
 
@@ -353,6 +354,46 @@ static void memory_is_freed_at_any_moment_behind_an_unregister(void **state)
 	}
 }
 
+static uint32_t announced_key(const struct kvr_client *client, const void *address)
+{
+	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
+		const struct client_region *region = &client->regions[i];
+
+		if (region->mr && region->users > 0 && region->address == (uint64_t)(uintptr_t)address)
+			return region->mr->rkey;
+	}
+	return 0;
+}
+
+/* What lies at an address anew is not what its old key reaches: on a real device that may be pages of nobody. */
+static void memory_that_is_registered_anew_gets_a_new_key(void **state)
+{
+	struct slice_model model;
+
+	(void)state;
+	slice_model_default(&model);
+	for (unsigned turns = 0; turns < 30; turns += 2) {
+		struct kvr_session *session;
+		struct kvr_result result;
+		kvr_ticket ticket;
+		uint32_t before;
+
+		session = begin(1);
+		slice_forget(&session);
+		before = announced_key(first->client, first->pool);
+		assert_int_not_equal(before, 0);
+		assert_int_equal(client_submit_unregister(first->client, first->registration, &ticket), 0);
+		assert_int_equal(slice_wait(&slice, first->client, ticket, &result), 0);
+		slice_run(&slice, turns); /* the server may still have to forget it */
+		assert_int_equal(slice_register(first, &model), 0);
+		assert_int_not_equal(announced_key(first->client, first->pool), before);
+		session = slice_session(first, "request", NULL, 1, CHUNKS);
+		assert_int_equal(slice_retrieve(first, session, 0, CHUNKS, 100, &request), 0);
+		slice_outcomes_are(&request, KVR_DELIVERED);
+		slice_stop(&slice);
+	}
+}
+
 /* Requests that do not fit a receive buffer are fetched from the client's memory. */
 static void long_chains_go_by_indirect(void **state)
 {
@@ -417,6 +458,7 @@ int main(void)
 		cmocka_unit_test(a_canceled_store_stores_all_of_a_chunk_or_nothing),
 		cmocka_unit_test(unregistering_under_transfers_gives_the_memory_back_whole),
 		cmocka_unit_test(memory_is_freed_at_any_moment_behind_an_unregister),
+		cmocka_unit_test(memory_that_is_registered_anew_gets_a_new_key),
 		cmocka_unit_test(long_chains_go_by_indirect),
 		cmocka_unit_test(every_request_ends_once_when_the_link_breaks),
 	};
