@@ -23,7 +23,7 @@ find_package(Threads REQUIRED)
 add_library(kvr_flags INTERFACE)
 target_include_directories(kvr_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(kvr_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
-target_compile_options(kvr_flags INTERFACE -Wall -Wextra -Werror -Wshadow -Wvla -fno-omit-frame-pointer
+target_compile_options(kvr_flags INTERFACE -Wall -Wextra -Werror $<$<COMPILE_LANGUAGE:C>:-Wshadow> -Wvla -fno-omit-frame-pointer
 	$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>)
 # Defined empty, so that a source that says it as well does not redefine it. C++ compilers define it themselves.
 target_compile_options(kvr_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-D_GNU_SOURCE=>)

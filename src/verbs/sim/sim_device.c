@@ -93,8 +93,8 @@ void sim_device_free(struct sim_device *device)
 		sim_destroy_srq(&KVR_CONTAINER_OF(node, struct sim_srq, in_device)->base);
 	while ((node = list_pop_first(&device->cqs)))
 		sim_destroy_cq(&KVR_CONTAINER_OF(node, struct sim_cq, in_device)->base);
-	while ((node = list_pop_first(&device->mrs)))
-		sim_deregister_memory(&KVR_CONTAINER_OF(node, struct sim_mr, in_device)->base);
+	list_for_each_safe(mr_node, &device->mrs)
+		sim_deregister_memory(&KVR_CONTAINER_OF(mr_node, struct sim_mr, in_device)->base);
 	list_for_each_safe(area_node, &device->areas)
 		area_free(KVR_CONTAINER_OF(area_node, struct sim_area, in_device));
 	sim_streams_disown(device->fabric, device);

@@ -40,7 +40,7 @@ static int make_send_queue(struct sim_qp *qp)
 	while (slots < count)
 		slots *= 2;
 	qp->mask = slots - 1;
-	qp->ring = fault_point("sim_create_qp/ring") ? NULL : calloc(slots, sizeof(*qp->ring));
+	qp->ring = fault_point("sim_create_qp/ring") ? NULL : calloc(slots, sizeof(struct sim_wr *));
 	qp->wrs = calloc(count, sizeof(*qp->wrs));
 	qp->sges = calloc((size_t)count * qp->max_sge, sizeof(*qp->sges));
 	qp->inline_bytes = calloc(count, kvr_max_u64(qp->max_inline, 1));
