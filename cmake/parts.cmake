@@ -75,6 +75,7 @@ kvrail_part(ibverbs MODULE libibverbs HEADERS_ONLY FOR "RDMA devices (headers, t
 kvrail_part(hwloc MODULE hwloc FOR "topology and placement")
 kvrail_part(openssl MODULE libcrypto LEFT_OUT "${portable}" FOR "faster SHA-256")
 kvrail_part(uring MODULE liburing LEFT_OUT "${portable}" FOR "L2 files")
+kvrail_part(xxhash MODULE libxxhash LEFT_OUT "${portable}" FOR "checksums of L2, without it no L2 adapters")
 kvrail_part(jemalloc MODULE jemalloc REPLACES_SYMBOLS LEFT_OUT "${no_jemalloc}" FOR "allocation in kvraild and kvrail-bench")
 kvrail_part(jansson MODULE jansson LEFT_OUT "${portable}" FOR "reading JSON")
 kvrail_part(microhttpd MODULE libmicrohttpd LEFT_OUT "${portable}" FOR "admin HTTP")
