@@ -95,15 +95,16 @@ uint32_t control_list_clients(const struct control *control, struct control_clie
 void control_watch(const struct control *control, void (*watch)(void *context, int fd), void *context);
 bool control_watch_changed(struct control *control);
 
-#define CONTROL_COUNTERS(X)                                                              \
-	X(accepted_total, "control sockets accepted")                                    \
-	X(refused_total, "clients refused because the maximum was reached")              \
-	X(bad_protocol_total, "sockets closed because their first bytes were no HELLO")  \
-	X(authentication_failures_total, "clients with a wrong credential")              \
-	X(handshake_timeouts_total, "sockets closed because HELLO did not come in time") \
-	X(control_malformed_total, "malformed messages on control sockets")              \
-	X(clients_lost_total, "clients whose control socket closed without leave")       \
-	X(memory_imports_total, "memory regions made reachable")                         \
+#define CONTROL_COUNTERS(X)                                                                   \
+	X(accepted_total, "control sockets accepted")                                         \
+	X(refused_total, "clients refused because the maximum was reached")                   \
+	X(strangers_dropped_total, "sockets closed before HELLO to make room for newer ones") \
+	X(bad_protocol_total, "sockets closed because their first bytes were no HELLO")       \
+	X(authentication_failures_total, "clients with a wrong credential")                   \
+	X(handshake_timeouts_total, "sockets closed because HELLO did not come in time")      \
+	X(control_malformed_total, "malformed messages on control sockets")                   \
+	X(clients_lost_total, "clients whose control socket closed without leave")            \
+	X(memory_imports_total, "memory regions made reachable")                              \
 	X(memory_import_failures_total, "memory regions that could not be made reachable")
 struct control_counters {
 #define CONTROL_COUNTER_FIELD(name, help) uint64_t name;

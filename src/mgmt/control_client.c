@@ -35,6 +35,26 @@ void control_client_send(
 	text_append_bytes(&client->outbox, bytes, length);
 }
 
+/* A client that asks to be refused in a loop does not fill the disk. */
+static bool control_may_say(struct control *control)
+{
+	uint64_t gained = (control->now_ns - control->lines_ns) / CONTROL_LINE_NS;
+
+	if (gained > 0) {
+		control->lines_said -= (uint32_t)kvr_min_u64(gained, control->lines_said);
+		control->lines_ns = control->now_ns;
+	}
+	if (control->lines_said >= CONTROL_LINES_MAX) {
+		control->lines_left_out++;
+		return false;
+	}
+	control->lines_said++;
+	if (control->lines_left_out > 0)
+		log_info("control: %u lines about refused and closed clients were left out", control->lines_left_out);
+	control->lines_left_out = 0;
+	return true;
+}
+
 void control_client_send_error(
 	struct control_client *client, const struct wire_header *request, uint16_t status, const char *format, ...)
 {
@@ -53,8 +73,9 @@ void control_client_send_error(
 	reply.header = control_client_reply_header(client, request, status);
 	reply.text.bytes = words;
 	reply.text.length = (uint32_t)strlen(words);
-	log_info("client %s: %s refused: %s: %s", client->name, wire_type_name(request->type), status_name(status),
-		words);
+	if (control_may_say(client->control))
+		log_info("client %s: %s refused: %s: %s", client->name, wire_type_name(request->type),
+			status_name(status), words);
 	length = error_reply_encode(bytes, sizeof(bytes), &reply);
 	if (length > 0)
 		control_client_send(client, bytes, (size_t)length, NULL, 0);
@@ -151,7 +172,7 @@ static void control_turn_away(struct control *control, struct stream *stream, ui
 	refused.stream = stream;
 	text_copy(refused.name, sizeof(refused.name), stream->name);
 	control_client_send_error(&refused, &hello, status, "%s: %u of %u clients are connected", why,
-		control->client_count, control->options.connections_max);
+		control->client_count - control->stranger_count, control->options.connections_max);
 	/* Best effort: a fresh socket has room for it. */
 	if (refused.outbox.length > 0 &&
 		stream->ops->send(stream, refused.outbox.bytes, refused.outbox.length, NULL, 0) < 0)
@@ -184,18 +205,57 @@ static struct control_client *control_client_make(void)
 	return client;
 }
 
+static uint32_t control_free_slot(const struct control *control)
+{
+	for (uint32_t slot = 0; slot < control->options.connections_max; slot++) {
+		if (!control->slots[slot])
+			return slot;
+	}
+	return CONTROL_NO_SLOT;
+}
+
+bool control_client_place(struct control_client *client, const struct wire_header *header)
+{
+	struct control *control = client->control;
+	uint32_t slot = control_free_slot(control);
+
+	if (slot == CONTROL_NO_SLOT) {
+		kvr_counter_add(&control->counters.refused_total, 1);
+		control_client_send_error(client, header, STATUS_LIMIT,
+			"no room for one more client: %u of %u clients are connected",
+			control->client_count - control->stranger_count, control->options.connections_max);
+		client->close_after_send = true;
+		return false;
+	}
+	client->slot = slot;
+	client->connection.number = slot;
+	control->slots[slot] = client;
+	control->stranger_count--;
+	return true;
+}
+
+static void control_drop_oldest_stranger(struct control *control)
+{
+	list_for_each(node, &control->clients) {
+		struct control_client *client = KVR_CONTAINER_OF(node, struct control_client, node);
+
+		if (client->slot != CONTROL_NO_SLOT || !client->stream)
+			continue;
+		kvr_counter_add(&control->counters.strangers_dropped_total, 1);
+		control_client_close(client, NULL);
+		return;
+	}
+}
+
 int control_accept(struct control *control, struct stream *stream, uint64_t now_ns)
 {
 	struct control_client *client;
-	uint32_t slot = 0;
 
 	if (control->draining) {
 		control_turn_away(control, stream, STATUS_SHUTTING_DOWN, "the server is shutting down");
 		return -EUSERS;
 	}
-	while (slot < control->options.connections_max && control->slots[slot])
-		slot++;
-	if (slot == control->options.connections_max) {
+	if (control_free_slot(control) == CONTROL_NO_SLOT) {
 		control_turn_away(control, stream, STATUS_LIMIT, "no room for one more client");
 		return -EUSERS;
 	}
@@ -204,17 +264,18 @@ int control_accept(struct control *control, struct stream *stream, uint64_t now_
 		control_turn_away(control, stream, STATUS_BUSY, "no memory for one more client");
 		return -ENOMEM;
 	}
+	if (control->stranger_count >= CONTROL_STRANGERS_MAX)
+		control_drop_oldest_stranger(control);
 	client->control = control;
 	client->stream = stream;
-	client->slot = slot;
+	client->slot = CONTROL_NO_SLOT;
 	client->deadline_ns = control->options.handshake_ns ? now_ns + control->options.handshake_ns : 0;
 	client->connected_ns = now_ns;
 	text_copy(client->name, sizeof(client->name), stream->name);
-	client->connection.number = slot;
 	client->connection.control = client;
 	client->connection.last_seen_ns = now_ns;
-	control->slots[slot] = client;
 	control->client_count++;
+	control->stranger_count++;
 	control->watch_changed = true;
 	list_add_last(&control->clients, &client->node);
 	kvr_counter_add(&control->counters.accepted_total, 1);
@@ -240,7 +301,10 @@ void control_client_free(struct control_client *client)
 	text_fini(&client->inbox);
 	text_fini(&client->outbox);
 	list_remove(&client->node);
-	control->slots[client->slot] = NULL;
+	if (client->slot != CONTROL_NO_SLOT)
+		control->slots[client->slot] = NULL;
+	else
+		control->stranger_count--;
 	if (client->device)
 		control->worker_connections[client->connection.worker_index]--;
 	control->client_count--;
@@ -281,7 +345,7 @@ void control_client_close(struct control_client *client, const char *why)
 	struct control *control = client->control;
 
 	if (client->stream) {
-		if (why)
+		if (why && control_may_say(control))
 			log_info("client %s: closed: %s", client->name, why);
 		if (client->announced)
 			client->lingering = client->stream;

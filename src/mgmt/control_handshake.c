@@ -43,6 +43,8 @@ static bool control_client_bind(struct control_client *client, const struct wire
 		client->close_after_send = true;
 		return false;
 	}
+	if (!control_client_place(client, header))
+		return false;
 	client->tenant = tenant;
 	client->tenant_known = true;
 	client->connection.tenant = tenant;

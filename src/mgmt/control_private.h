@@ -18,6 +18,12 @@ KVR_BEGIN_C
 #define CONTROL_REGIONS_MAX 256u      /* memory regions of one client */
 #define CONTROL_REGISTRATIONS_MAX 64u /* of one client */
 #define CONTROL_RECEIVE_STEP 65536u
+/* Sockets that have not said who they are. One more, and the oldest goes: who says nothing keeps nobody out. */
+#define CONTROL_STRANGERS_MAX 64u
+#define CONTROL_NO_SLOT UINT32_MAX
+/* Lines about refused and closed clients: so many at once, then one each interval. */
+#define CONTROL_LINES_MAX 64u
+#define CONTROL_LINE_NS (100 * KVR_MS)
 
 enum client_state {
 	CLIENT_HELLO,     /* waits for HELLO */
@@ -89,7 +95,7 @@ struct control_client {
 	uint64_t region_bytes;
 	uint32_t registration_count;
 	struct registration *registrations[CONTROL_REGISTRATIONS_MAX];
-	uint32_t slot;               /* = connection.number */
+	uint32_t slot;               /* = connection.number; CONTROL_NO_SLOT: a stranger */
 	struct verbs_device *device; /* of its worker; NULL before CONNECT */
 	struct connection connection;
 };
@@ -117,7 +123,10 @@ struct control {
 	struct list_node clients;
 	struct list_node requests;     /* of the operator, not answered yet */
 	struct control_client **slots; /* by connection number */
-	uint32_t client_count;
+	uint32_t client_count;         /* strangers included */
+	uint32_t stranger_count;
+	uint32_t lines_said, lines_left_out; /* since lines_ns */
+	uint64_t lines_ns;
 	uint32_t next_registration;
 	bool draining, drained, watch_changed;
 	uint64_t now_ns;
@@ -152,6 +161,8 @@ bool control_client_over(const struct control_client *client);
 void control_client_free(struct control_client *client);
 /* The next descriptor that came with the message at hand, the caller's from now on; -1: none. */
 int control_client_claim_fd(struct control_client *client);
+/* Gives a stranger its place among the connections. False: there is none, and it was told so. */
+bool control_client_place(struct control_client *client, const struct wire_header *header);
 void control_client_submit_job(
 	struct control_client *client, enum client_job_kind kind, const struct wire_header *header);
 bool control_post(struct control *control, uint32_t kind, void *object, uint64_t word);

@@ -227,6 +227,63 @@ static void a_page_comes_when_the_management_core_has_answered(void **state)
 	close_asking(&asking);
 }
 
+static void requests_that_never_end_keep_nobody_out(void **state)
+{
+	struct asking halves[2 * HTTP_CONNECTIONS_MAX], health;
+	struct rig *rig = *state;
+
+	for (unsigned i = 0; i < KVR_COUNT_OF(halves); i++) {
+		ask(rig, &halves[i], "GET /healthz HTTP/1.1\r\nHost: loc");
+		step_pages(rig);
+	}
+	ask(rig, &health, GET("/healthz"));
+	await_answer(rig, &health, false);
+	assert_non_null(strstr(health.answer.bytes, "HTTP/1.1 200"));
+	close_asking(&health);
+	/* The one that was there first made room first. */
+	take(&halves[0]);
+	assert_true(halves[0].ended);
+	take(&halves[KVR_COUNT_OF(halves) - 1]);
+	assert_false(halves[KVR_COUNT_OF(halves) - 1].ended);
+	for (unsigned i = 0; i < KVR_COUNT_OF(halves); i++)
+		close_asking(&halves[i]);
+}
+
+static void a_request_that_comes_a_byte_at_a_time_has_no_longer_than_any_other(void **state)
+{
+	struct rig *rig = *state;
+	struct asking slow;
+
+	ask(rig, &slow, "GET /heal");
+	for (unsigned second = 0; second < 9; second++) {
+		step_pages(rig);
+		rig->now_ns += KVR_SECOND;
+		assert_int_equal(send(slow.fd, "t", 1, MSG_NOSIGNAL), 1);
+		take(&slow);
+		assert_false(slow.ended);
+	}
+	rig->now_ns += KVR_SECOND;
+	await_answer(rig, &slow, false);
+	assert_int_equal(slow.answer.length, 0);
+	close_asking(&slow);
+}
+
+static void a_connection_that_asks_again_and_again_is_kept(void **state)
+{
+	struct rig *rig = *state;
+	struct asking kept;
+
+	ask(rig, &kept, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+	for (unsigned second = 0; second < 30; second += 5) {
+		step_pages(rig);
+		take(&kept);
+		assert_false(kept.ended);
+		rig->now_ns += 5 * KVR_SECOND;
+		assert_true(send(kept.fd, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 42, MSG_NOSIGNAL) > 0);
+	}
+	close_asking(&kept);
+}
+
 /* pitfalls C01, O04: the core is silent; the page says so in time, and nothing else waits for it. */
 static void a_silent_management_core_makes_503_in_time(void **state)
 {
@@ -456,6 +513,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define RIGGED(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
 		RIGGED(a_page_comes_when_the_management_core_has_answered),
+		RIGGED(requests_that_never_end_keep_nobody_out),
+		RIGGED(a_request_that_comes_a_byte_at_a_time_has_no_longer_than_any_other),
+		RIGGED(a_connection_that_asks_again_and_again_is_kept),
 		RIGGED(a_silent_management_core_makes_503_in_time),
 		RIGGED(readiness_says_why_not),
 		RIGGED(one_clear_at_a_time),
