@@ -1,0 +1,40 @@
+/*
+ * file_index.h - which files there are and in which order they were used: a hash table with a list through it. One
+ * thread.
+ *
+ * An entry takes 52 bytes and the table 4 for each entry it may hold; entries come in slabs as they are needed, up to
+ * the limit.
+ */
+#ifndef KVRAIL_TIER_FILE_INDEX_H
+#define KVRAIL_TIER_FILE_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "tier/file_format.h"
+
+KVR_BEGIN_C
+
+struct file_index;
+
+/* limit: entries at most, 1 .. 2^28. 0, -EINVAL, -ENOMEM. */
+KVR_MUST_CHECK int file_index_create(uint32_t limit, struct file_index **index);
+void file_index_destroy(struct file_index **index);
+
+/* Bytes of the file, 0 when it is not known. touch: it is the most recently used one now. */
+uint64_t file_index_find(struct file_index *index, const struct file_name *name, bool touch);
+/* newest: as the most recently used one, else as the one to evict first. Known already: its length is corrected, its
+ * place kept. bytes: a multiple of FILE_BLOCK, at least one. 0, -ENOSPC (the limit), -ENOMEM. */
+KVR_MUST_CHECK int file_index_add(struct file_index *index, const struct file_name *name, uint64_t bytes, bool newest);
+/* Returns the bytes it had, 0 when it was not known. */
+uint64_t file_index_remove(struct file_index *index, const struct file_name *name);
+/* Removes the least recently used one. Returns its bytes, 0 when there is none. */
+uint64_t file_index_pop(struct file_index *index, struct file_name *name);
+
+uint32_t file_index_count(const struct file_index *index);
+uint64_t file_index_bytes(const struct file_index *index);
+
+KVR_END_C
+
+#endif
