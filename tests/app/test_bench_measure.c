@@ -156,8 +156,9 @@ static int read_replay(struct replay_settings *settings, int argc, const char *c
 static void replay_options_are_read(void **state)
 {
 	const char *const good[] = { "replay", "--trace", "x", "--tp", "4", "--speed", "2.5", "--verify", "--scale=16",
-		"--model", "qwen3-32b", "--json=-" };
+		"--model", "qwen3-32b", "--json=-", "--device=mlx5_1" };
 	struct replay_settings settings;
+	struct kvr_options client;
 
 	(void)state;
 	assert_int_equal(read_replay(&settings, KVR_COUNT_OF(good), good), 0);
@@ -168,6 +169,11 @@ static void replay_options_are_read(void **state)
 	assert_int_equal(settings.scale, 16);
 	assert_int_equal(settings.block_tokens, 16);
 	assert_string_equal(settings.json, "-");
+	settings_client(&settings.server, "me", &client);
+	assert_null(client.url);
+	assert_string_equal(client.device, "mlx5_1");
+	assert_null(client.key_file);
+	assert_string_equal(client.name, "me");
 	option_fini(&replay_options, &settings);
 }
 
@@ -184,6 +190,7 @@ static void replay_options_without_sense_are_refused(void **state)
 		{ { "--trace=x", "--speed=nan" }, "--speed" },
 		{ { "--trace=x", "--capacity=5" }, "--reference" },
 		{ { "--trace=x", "--scale=0" }, "scale" },
+		{ { "--trace=x", "--key-name=a" }, "--key-name and --key-file" },
 		{ { "--trace=x", "--verfy" }, "--verify" },
 	};
 

@@ -17,6 +17,7 @@ struct fake_queue {
 struct fake_qp {
 	struct ibv_qp qp;
 	struct fake_queue send, receive;
+	bool failed;
 	struct fake_qp *next;
 };
 

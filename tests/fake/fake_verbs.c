@@ -113,12 +113,16 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
 	struct fake_qp *qp = (struct fake_qp *)ibv;
 
 	for (; wr; wr = wr->next) {
-		int error = enqueue(&qp->send, wr->wr_id, wr->send_flags & IBV_SEND_SIGNALED);
+		int error = state.post_errno;
 
+		if (!error)
+			error = enqueue(&qp->send, wr->wr_id, wr->send_flags & IBV_SEND_SIGNALED);
 		*bad = wr;
 		if (error)
 			return error;
 	}
+	if (qp->failed)
+		complete_sends(ibv->qp_num, FAKE_QUEUE, IBV_WC_WR_FLUSH_ERR);
 	return 0;
 }
 
@@ -202,6 +206,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attributes, int mask)
 	state.asked[attributes->qp_state] = *attributes;
 	state.asked_mask[attributes->qp_state] = mask;
 	if (attributes->qp_state == IBV_QPS_ERR) {
+		qp->failed = true;
 		complete(&qp->send, qp->qp.send_cq, qp, FAKE_QUEUE, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND);
 		complete(&qp->receive, qp->qp.recv_cq, qp, FAKE_QUEUE, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV);
 	}

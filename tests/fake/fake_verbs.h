@@ -29,6 +29,7 @@ struct fake_verbs {
 	struct ibv_device_attr attributes;
 	uint32_t max_inline;
 	int modify_errno[7]; /* by target state, enum ibv_qp_state */
+	int post_errno;      /* of sends */
 
 	/* What it was asked. */
 	struct ibv_qp_attr asked[7]; /* the last, by target state */

@@ -401,6 +401,39 @@ static void the_sends_before_an_error_count_as_done(void **state)
 	verbs_nic.qp_stop(rig->qp);
 }
 
+/* They have no completion, and a flush is for what was not done. */
+static void unsignalled_sends_that_were_done_do_not_hold_up_the_end(void **state)
+{
+	struct rig *rig = *state;
+	unsigned flushed = 0;
+
+	start_rig(rig);
+	for (uint64_t i = 0; i < DEPTH; i++)
+		assert_int_equal(post(rig->qp, i, 0), 0);
+	rig->fake->complete_sends(rig->qp->qp_num, DEPTH, IBV_WC_SUCCESS);
+	verbs_nic.qp_fail(rig->qp);
+	wait_drained(rig, rig->qp, &flushed);
+	assert_int_equal(flushed, 0);
+	expect_none(rig);
+	verbs_nic.qp_stop(rig->qp);
+}
+
+static void a_failed_queue_pair_that_takes_no_marker_is_destroyed(void **state)
+{
+	struct rig *rig = *state;
+	unsigned flushed = 0, objects;
+
+	start_rig(rig);
+	objects = rig->fake->objects;
+	assert_int_equal(post(rig->qp, 1, 0), 0);
+	rig->fake->complete_sends(rig->qp->qp_num, 1, IBV_WC_SUCCESS);
+	rig->fake->post_errno = EINVAL;
+	verbs_nic.qp_fail(rig->qp);
+	wait_drained(rig, rig->qp, &flushed);
+	assert_int_equal(rig->fake->objects, objects - 1);
+	verbs_nic.qp_stop(rig->qp);
+}
+
 /* What is outstanding can't be known to be over, unless the queue pair is gone. */
 static void a_queue_pair_that_cannot_be_failed_is_destroyed(void **state)
 {
@@ -525,6 +558,8 @@ int main(void)
 		TEST(every_event_is_acknowledged_on_its_queue),
 		TEST(a_failed_queue_pair_is_idle_when_all_has_come_back),
 		TEST(the_sends_before_an_error_count_as_done),
+		TEST(unsignalled_sends_that_were_done_do_not_hold_up_the_end),
+		TEST(a_failed_queue_pair_that_takes_no_marker_is_destroyed),
 		TEST(a_queue_pair_that_cannot_be_failed_is_destroyed),
 		TEST(with_a_shared_queue_the_last_receive_is_waited_for),
 		TEST(a_device_that_tells_of_no_last_receive_does_not_hold_up_the_end),

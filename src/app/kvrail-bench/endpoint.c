@@ -15,13 +15,11 @@ static int failed(int error, const char *what, char *why, size_t why_size)
 static int open_client(
 	struct endpoint *endpoint, const struct endpoint_options *options, const char *name, char *why, size_t why_size)
 {
-	struct kvr_options kvr = KVR_OPTIONS_INIT;
+	struct kvr_options kvr;
 	int error;
 
 	memset(endpoint, 0, sizeof(*endpoint));
-	kvr.url = options->server[0] ? options->server : NULL;
-	kvr.name = name;
-	kvr.reconnect = 0; /* a lost connection is a failure of the run */
+	settings_client(options->server, name, &kvr);
 	error = kvr_open(&kvr, &endpoint->client);
 	return error ? failed(error, "no connection", why, why_size) : 0;
 }

@@ -7,6 +7,7 @@
 
 #include "app/kvrail-bench/fakegpu.h"
 #include "app/kvrail-bench/geometry.h"
+#include "app/kvrail-bench/settings.h"
 #include "base/compiler.h"
 #include "kvrail.h"
 
@@ -14,7 +15,7 @@ KVR_BEGIN_C
 
 /* What all connections of one run have in common. */
 struct endpoint_options {
-	const char *server; /* "": kvr_open's own choice */
+	const struct server_settings *server;
 	const char *model;
 	const char *dtype;
 	const char *run; /* hashed into the identity: other runs' chunks are never met */

@@ -15,6 +15,7 @@
 #define CHUNK_BLOCKS 16
 #define REQUEST_BYTES ((uint64_t)8 << 20)
 #define LOOKUP_CHUNKS 512
+#define SESSION_STORES 32
 #define LOOKUP_CHAINS 4
 #define CEILING_SLICES 3
 #define SET_BYTES_MAX ((uint64_t)512 << 20) /* when nobody said how much: half of a default L1 */
@@ -27,13 +28,11 @@ static int refuse(char *why, size_t why_size, int error, const char *text)
 
 static int ask_server(struct load *load, char *why, size_t why_size)
 {
-	struct kvr_options options = KVR_OPTIONS_INIT;
+	struct kvr_options options;
 	struct kvr_client *client = NULL;
 	int error;
 
-	options.url = load->settings->server[0] ? load->settings->server : NULL;
-	options.name = "kvrail-bench";
-	options.reconnect = 0;
+	settings_client(&load->settings->server, "kvrail-bench", &options);
 	error = kvr_open(&options, &client);
 	if (!error)
 		error = kvr_get_info(client, &load->info);
@@ -64,6 +63,7 @@ static void plan_shape(struct load *load)
 	if (!load->chunks)
 		load->chunks = (uint32_t)kvr_min_u64(64, kvr_max_u64(1, REQUEST_BYTES / shape->object_bytes));
 	load->chunks = (uint32_t)kvr_min_u64(load->chunks, load->info.chunks_max);
+	load->stores = (uint32_t)kvr_min_u64(SESSION_STORES, load->info.chunks_max / load->chunks);
 }
 
 static int plan(struct load *load, char *why, size_t why_size)
@@ -93,7 +93,7 @@ static int plan(struct load *load, char *why, size_t why_size)
 			"--chunks or --set");
 	load->endpoints.blocks = (uint32_t)blocks;
 	snprintf(load->run, sizeof(load->run), "load-%llx-%x", (unsigned long long)clock_wall_ns(), (unsigned)getpid());
-	load->endpoints.server = settings->server;
+	load->endpoints.server = &settings->server;
 	load->endpoints.model = "kvrail-bench load";
 	load->endpoints.dtype = "bytes";
 	load->endpoints.run = load->run;
@@ -112,7 +112,8 @@ static int open_client(struct load_client *client, char *why, size_t why_size)
 	random_init(&client->random, load->settings->seed + client->number);
 	client->chains = calloc(load->chains, sizeof(*client->chains));
 	client->slots = calloc(depth, sizeof(*client->slots));
-	client->tokens = calloc((size_t)load->chunks * load->shape.chunk_tokens, sizeof(*client->tokens));
+	client->tokens = calloc(
+		(size_t)load->stores * load->chunks * load->shape.chunk_tokens, sizeof(*client->tokens));
 	if (!client->chains || !client->slots || !client->tokens)
 		return refuse(why, why_size, -ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < depth; i++) {
@@ -162,7 +163,7 @@ static int load_open(struct load *load, char *why, size_t why_size)
 		load->clients[i].number = i;
 		error = open_client(&load->clients[i], why, why_size);
 	}
-	if (!error && load_moves_bytes(load) &&
+	if (!error && settings->ceiling && load_moves_bytes(load) &&
 		ceiling_init(&load->ceiling, &load->clients[0].endpoint.gpu,
 			settings->set_bytes ? settings->set_bytes : machine_working_set(&load->machine, 1),
 			settings->seed))

@@ -15,6 +15,7 @@
 
 static void fail(struct load_client *client, struct load_slot *slot, int error, const char *words)
 {
+	slot->stores = client->load->stores; /* its session has ended, one way or the other */
 	complain(&client->load->complaints, "%s: %s", measure_op_names[slot->op], words[0] ? words : strerror(-error));
 	kvr_counter_add(&client->counters.errors, 1);
 	if (error == -ECONNRESET)
@@ -64,8 +65,10 @@ static int submit_transfer(struct load_client *client, struct load_slot *slot)
 	transfer.groups = &blocks;
 	transfer.outcomes = slot->outcomes;
 	memset(slot->outcomes, 0, client->load->chunks);
-	if (slot->op == MEASURE_STORE)
+	if (slot->op == MEASURE_STORE) {
+		transfer.first_chunk = slot->stores * client->load->chunks;
 		return kvr_submit_store(slot->session, &transfer, &slot->ticket);
+	}
 	return kvr_submit_retrieve(slot->chain->session, &transfer, &slot->ticket);
 }
 
@@ -88,7 +91,7 @@ static void slot_free(struct load_client *client, struct load_slot *slot)
 	if (slot->blocks_taken)
 		fakegpu_give(&client->endpoint.gpu, client->load->chunks * client->load->shape.chunk_blocks, slot->ids,
 			false);
-	if (slot->session)
+	if (slot->session && slot->stores == client->load->stores)
 		(void)kvr_session_destroy(&slot->session);
 	if (slot->chain)
 		slot->chain->busy = false;
@@ -127,8 +130,10 @@ static void slot_begin(struct load_client *client, struct load_slot *slot)
 			return;
 		}
 		slot->chain->busy = true;
-	} else if (slot->op == MEASURE_STORE) {
-		error = load_session(client, client->next_seed++, &slot->session);
+	} else if (slot->op == MEASURE_STORE && !slot->session) {
+		slot->stores = 0;
+		error = load_session(
+			client, client->next_seed++, client->load->stores * client->load->chunks, &slot->session);
 	}
 	if (!error && (slot->op == MEASURE_RETRIEVE || slot->op == MEASURE_STORE)) {
 		slot->blocks_taken = fakegpu_take(&client->endpoint.gpu, count, slot->ids);
@@ -188,7 +193,9 @@ static void slot_result(struct load_client *client, struct load_slot *slot, cons
 		measure_add(&client->measure, slot->op, slot->begin_ns, now_ns, bytes);
 	if (slot->op != MEASURE_END)
 		kvr_counter_add(&client->counters.requests, 1);
-	if (slot->op == MEASURE_LOOKUP || slot->op == MEASURE_STORE) {
+	if (slot->op == MEASURE_STORE)
+		slot->stores++;
+	if (slot->op == MEASURE_LOOKUP || (slot->op == MEASURE_STORE && slot->stores == client->load->stores)) {
 		slot->op = MEASURE_END;
 		slot->begin_ns = clock_now_ns();
 		slot_submit(client, slot);

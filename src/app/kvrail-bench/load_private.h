@@ -31,7 +31,8 @@ struct load_slot {
 	kvr_ticket ticket; /* 0: to be submitted again at retry_ns */
 	uint64_t begin_ns, retry_ns;
 	struct load_chain *chain;    /* of the set */
-	struct kvr_session *session; /* of our own, for STORE */
+	struct kvr_session *session; /* of our own, for STORE ... */
+	uint32_t stores;             /* ... and how many it has had */
 	uint32_t *ids;
 	uint8_t *outcomes;
 	bool blocks_taken;
@@ -69,6 +70,7 @@ struct load {
 	char run[48];
 	uint32_t chunks; /* of a request */
 	uint32_t chains; /* of a client */
+	uint32_t stores; /* STOREs of one session, one behind the other, as an engine makes them */
 	struct complaints complaints;
 	struct gate gate;
 	struct ceiling ceiling;
@@ -97,8 +99,9 @@ static inline bool load_has_set(const struct load *load)
 KVR_MUST_CHECK int load_set_store(struct load_client *client, char *why, size_t why_size);
 void load_set_verify(struct load_client *client);
 void load_set_close(struct load_client *client);
-/* A session of `load->chunks` chunks whose tokens are those of the seed. 0 or -errno. */
-KVR_MUST_CHECK int load_session(struct load_client *client, uint64_t seed, struct kvr_session **session);
+/* A session of `chunks` chunks whose tokens are those of the seed. 0 or -errno. */
+KVR_MUST_CHECK int load_session(
+	struct load_client *client, uint64_t seed, uint32_t chunks, struct kvr_session **session);
 
 /* load_client.c: the thread. */
 void *load_client_main(void *client);

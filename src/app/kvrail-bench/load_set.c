@@ -10,10 +10,10 @@
 
 #define GENERATION 1
 
-int load_session(struct load_client *client, uint64_t seed, struct kvr_session **session)
+int load_session(struct load_client *client, uint64_t seed, uint32_t chunks, struct kvr_session **session)
 {
 	struct load *load = client->load;
-	uint32_t count = load->chunks * load->shape.chunk_tokens;
+	uint32_t count = chunks * load->shape.chunk_tokens;
 	char id[96];
 	int error;
 
@@ -80,7 +80,7 @@ int load_set_store(struct load_client *client, char *why, size_t why_size)
 
 	for (uint32_t i = 0; !error && i < load->chains; i++) {
 		client->chains[i].seed = client->next_seed++;
-		error = load_session(client, client->chains[i].seed, &client->chains[i].session);
+		error = load_session(client, client->chains[i].seed, load->chunks, &client->chains[i].session);
 		if (!error && !fakegpu_take(&client->endpoint.gpu, count, ids))
 			error = -ENOBUFS;
 		if (!error) {

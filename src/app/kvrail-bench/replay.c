@@ -25,13 +25,11 @@ static int refuse(char *why, size_t why_size, int error, const char *text)
 /* What the server says of itself decides about chunks, before anything is registered. */
 static int ask_server(struct replay *replay, char *why, size_t why_size)
 {
-	struct kvr_options options = KVR_OPTIONS_INIT;
+	struct kvr_options options;
 	struct kvr_client *client = NULL;
 	int error;
 
-	options.url = replay->settings->server[0] ? replay->settings->server : NULL;
-	options.name = "kvrail-bench";
-	options.reconnect = 0;
+	settings_client(&replay->settings->server, "kvrail-bench", &options);
 	error = kvr_open(&options, &client);
 	if (!error)
 		error = kvr_get_info(client, &replay->info);
@@ -76,7 +74,7 @@ static int plan(struct replay *replay, char *why, size_t why_size)
 		error = plan_memory(replay, why, why_size);
 	snprintf(replay->run, sizeof(replay->run), "bench-%llx-%x", (unsigned long long)clock_wall_ns(),
 		(unsigned)getpid());
-	replay->endpoints.server = settings->server;
+	replay->endpoints.server = &settings->server;
 	replay->endpoints.model = replay->geometry->name;
 	replay->endpoints.dtype = replay->geometry->dtype;
 	replay->endpoints.run = replay->run;

@@ -11,9 +11,22 @@
 #define REPLAY(field) offsetof(struct replay_settings, field)
 #define LOAD(field) offsetof(struct load_settings, field)
 
+/* What both commands ask of the way to the server; AT: REPLAY or LOAD. */
+#define SERVER_TEXT(AT, field, name, help)                                                                           \
+	{                                                                                                            \
+		name, OPTION_TEXT, AT(server.field), sizeof(((struct server_settings *)0)->field), NULL, NULL, NULL, \
+			"Server", help                                                                               \
+	}
+#define SERVER_SPECS(AT)                                                                                              \
+	SERVER_TEXT(AT, url, "server",                                                                                \
+		"its address: unix:PATH or kvrail://HOST[:PORT]; none: $KVRAIL_URL, else the default socket"),        \
+		SERVER_TEXT(AT, device, "device",                                                                     \
+			"RDMA device that reaches a kvrail:// server, as mlx5_0; default: the first that is active"), \
+		SERVER_TEXT(AT, key_name, "key-name", "name of the secret that proves which tenant this is"),         \
+		SERVER_TEXT(AT, key_file, "key-file", "file whose first line is that secret")
+
 static const struct option_spec replay_specs[] = {
-	{ "server", OPTION_TEXT, REPLAY(server), SETTINGS_TEXT, NULL, NULL, NULL, "Server",
-		"its address: unix:PATH or kvrail://HOST[:PORT]; none: $KVRAIL_URL, else the default socket" },
+	SERVER_SPECS(REPLAY),
 	{ "trace", OPTION_TEXT, REPLAY(trace), SETTINGS_TEXT, NULL, NULL, NULL, "Trace", "the file" },
 	{ "format", OPTION_CHOICE, REPLAY(format), 0, "auto", "auto|mooncake|azure", NULL, "Trace",
 		"JSON lines with hash_ids, or CSV of sizes alone; auto: by the first line" },
@@ -55,8 +68,7 @@ static const struct option_spec replay_specs[] = {
 };
 
 static const struct option_spec load_specs[] = {
-	{ "server", OPTION_TEXT, LOAD(server), SETTINGS_TEXT, NULL, NULL, NULL, "Server",
-		"its address: unix:PATH or kvrail://HOST[:PORT]; none: $KVRAIL_URL, else the default socket" },
+	SERVER_SPECS(LOAD),
 	{ "op", OPTION_CHOICE, LOAD(op), 0, "retrieve", "ping|lookup|store|retrieve|mixed", NULL, "Load",
 		"what is done over and over" },
 	{ "size", OPTION_SIZE, LOAD(block_bytes), 0, "32KiB", "64B", "16MiB", "Load",
@@ -78,6 +90,8 @@ static const struct option_spec load_specs[] = {
 	{ "seed", OPTION_U64, LOAD(seed), 0, "1", NULL, NULL, "Load", "of block ids and of the order of requests" },
 	{ "verify", OPTION_BOOL, LOAD(verify), 0, "yes", NULL, NULL, "Checks",
 		"at the end retrieve all once more and check every byte" },
+	{ "ceiling", OPTION_BOOL, LOAD(ceiling), 0, "yes", NULL, NULL, "Checks",
+		"measure memcpy of the same pages between rounds" },
 	{ "json", OPTION_TEXT, LOAD(json), SETTINGS_TEXT, NULL, NULL, NULL, "Output",
 		"write the results there as JSON; -: to standard output, and nothing else" },
 };
@@ -99,10 +113,33 @@ const struct option_table load_options = {
 	KVR_COUNT_OF(load_specs),
 };
 
+static const char *text_or_none(const char *text)
+{
+	return text[0] ? text : NULL;
+}
+
+void settings_client(const struct server_settings *server, const char *name, struct kvr_options *options)
+{
+	*options = (struct kvr_options)KVR_OPTIONS_INIT;
+	options->url = text_or_none(server->url);
+	options->device = text_or_none(server->device);
+	options->key_name = text_or_none(server->key_name);
+	options->key_file = text_or_none(server->key_file);
+	options->name = name;
+	options->reconnect = 0; /* a lost connection is a failure of the run */
+}
+
 static int refuse(struct option_error *error, const char *text)
 {
 	snprintf(error->text, sizeof(error->text), "%s", text);
 	return -EINVAL;
+}
+
+static int check_server(const struct server_settings *server, struct option_error *error)
+{
+	return !server->key_name[0] == !server->key_file[0]
+		? 0
+		: refuse(error, "--key-name and --key-file belong together: one of them is missing");
 }
 
 int replay_settings_check(struct replay_settings *settings, struct option_error *error)
@@ -126,7 +163,7 @@ int replay_settings_check(struct replay_settings *settings, struct option_error 
 	}
 	if (settings->capacity && !settings->reference)
 		return refuse(error, "--capacity is for --reference");
-	return 0;
+	return check_server(&settings->server, error);
 }
 
 int load_settings_check(struct load_settings *settings, struct option_error *error)
@@ -135,5 +172,5 @@ int load_settings_check(struct load_settings *settings, struct option_error *err
 		return refuse(error, "--size is a multiple of 64 bytes");
 	if (settings->rounds > settings->seconds * 20)
 		return refuse(error, "--rounds: at most 20 for each second of --seconds");
-	return 0;
+	return check_server(&settings->server, error);
 }

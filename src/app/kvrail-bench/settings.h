@@ -8,6 +8,7 @@
 #include "app/kvrail-bench/trace.h"
 #include "base/compiler.h"
 #include "config/option.h"
+#include "kvrail.h"
 
 KVR_BEGIN_C
 
@@ -15,8 +16,15 @@ KVR_BEGIN_C
 #define SETTINGS_CLIENTS_MAX 64
 #define SETTINGS_DEPTH_MAX 64
 
+/* How a client gets there. "" everywhere: what kvr_open takes by itself. */
+struct server_settings {
+	char url[SETTINGS_TEXT];
+	char device[64]; /* of a kvrail:// server's clients */
+	char key_name[64], key_file[SETTINGS_TEXT];
+};
+
 struct replay_settings {
-	char server[SETTINGS_TEXT]; /* "": what kvr_open takes without a URL */
+	struct server_settings server;
 	char trace[SETTINGS_TEXT];
 	uint32_t format; /* enum trace_format */
 	uint32_t trace_block_tokens;
@@ -46,7 +54,7 @@ struct replay_settings {
 enum load_op { LOAD_PING, LOAD_LOOKUP, LOAD_STORE, LOAD_RETRIEVE, LOAD_MIXED };
 
 struct load_settings {
-	char server[SETTINGS_TEXT];
+	struct server_settings server;
 	uint32_t op;
 	uint64_t block_bytes;
 	uint32_t planes;
@@ -59,8 +67,12 @@ struct load_settings {
 	uint32_t read_percent;
 	uint64_t seed;
 	bool verify;
+	bool ceiling;
 	char json[SETTINGS_TEXT];
 };
+
+/* For kvr_open, with the name for the server's status page. The texts stay the settings'. */
+void settings_client(const struct server_settings *server, const char *name, struct kvr_options *options);
 
 extern const struct option_table replay_options;
 extern const struct option_table load_options;

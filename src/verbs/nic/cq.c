@@ -40,6 +40,13 @@ static void free_cq(struct nic_device *nic, struct nic_cq *cq)
 	free(cq);
 }
 
+/* Of each queue pair one more completes than its owner knows. Who asks for places for so many queue pairs that a sixteenth more is
+ * not enough gives them less than 16 each. */
+static uint32_t with_markers(uint32_t depth, uint32_t most)
+{
+	return (uint32_t)kvr_min_u64((uint64_t)depth + depth / 16 + 16, most);
+}
+
 int nic_create_cq(struct verbs_device *device, uint32_t depth, struct ibv_cq **out)
 {
 	struct nic_device *nic = nic_device_of(device);
@@ -55,7 +62,8 @@ int nic_create_cq(struct verbs_device *device, uint32_t depth, struct ibv_cq **o
 	cq->held = calloc(depth, sizeof(*cq->held));
 	errno = 0;
 	if (cq->held && make_channel(nic, cq) == 0)
-		cq->real = nic->library.create_cq(nic->real, (int)depth, cq, cq->channel, next_vector(nic));
+		cq->real = nic->library.create_cq(
+			nic->real, (int)with_markers(depth, device->limits.max_cqe), cq, cq->channel, next_vector(nic));
 	if (!cq->real) {
 		int error = errno;
 
@@ -65,7 +73,7 @@ int nic_create_cq(struct verbs_device *device, uint32_t depth, struct ibv_cq **o
 		free_cq(nic, cq);
 		return error == EINVAL ? -EINVAL : -ENOMEM;
 	}
-	cq->cq.cqe = cq->real->cqe;
+	cq->cq.cqe = (int)depth;
 	*out = &cq->cq;
 	return 0;
 }

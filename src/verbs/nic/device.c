@@ -23,7 +23,8 @@ static void set_limits(struct nic_device *nic)
 	const struct ibv_device_attr *attributes = &nic->attributes;
 
 	limits->max_cqe = at_most(attributes->max_cqe, 1u << 22);
-	limits->max_send_wr = at_most(attributes->max_qp_wr, NIC_WR_MAX);
+	/* Of the queue's places one is the marker's. */
+	limits->max_send_wr = at_most(attributes->max_qp_wr - 1, NIC_WR_MAX);
 	limits->max_recv_wr = limits->max_send_wr;
 	limits->max_sge = at_most(attributes->max_sge, 64);
 	limits->max_inline_bytes = nic_probe_inline(nic);

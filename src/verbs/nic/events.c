@@ -43,7 +43,7 @@ static void destroy_instead(struct nic_device *nic, struct nic_qp *qp)
 
 static void fail_one(struct nic_device *nic, struct nic_qp *qp)
 {
-	if (nic_qp_move(qp, NIC_ERR) != 0) {
+	if (kvr_load_acquire(&qp->state) == NIC_ERR || nic_qp_move(qp, NIC_ERR) != 0) {
 		destroy_instead(nic, qp);
 	} else if (!qp->qp.srq || qp->last_receive_done) {
 		finish(nic, qp, NIC_DRAINED);

@@ -36,7 +36,8 @@ KVR_BEGIN_C
 /* Ids of work requests as the provider sees them: the number in the queue, and where it was posted. */
 #define NIC_ID_RECEIVE (UINT64_C(1) << 63) /* to the queue pair's own receive queue */
 #define NIC_ID_SHARED (UINT64_C(1) << 62)  /* to a shared receive queue: slot of it */
-#define NIC_ID_MASK (NIC_ID_SHARED - 1)
+#define NIC_ID_MARKER (UINT64_C(1) << 61)  /* ours: what a failed send queue ends with */
+#define NIC_ID_MASK (NIC_ID_MARKER - 1)
 
 #define NIC_WR_MAX 32768u
 #define NIC_SRQ_SGE 4u
@@ -166,6 +167,7 @@ struct nic_qp {
 	bool last_receive_done; /* this and the next two: the events thread's */
 	struct list_node waiting;
 	uint64_t deadline_ns;
+	bool marked; /* the marker is posted: the polling thread's */
 	bool dry_known;
 	uint64_t dry_at; /* cq->dry when it was first seen drained */
 
@@ -225,6 +227,9 @@ KVR_MUST_CHECK int nic_port_read(struct nic_device *nic, struct nic_port *port, 
 /* state.c: by the table of legal moves. `to` NIC_ERR is legal from everywhere. 0 or -errno, logged. */
 KVR_MUST_CHECK int nic_qp_move(struct nic_qp *qp, enum nic_state to);
 
+/* post.c: behind whatever a failed send queue holds, one that is sure to come back. The polling thread; in the error state. 0 or a
+ * positive errno. */
+KVR_MUST_CHECK int nic_post_marker(struct nic_qp *qp);
 /* post.c, poll.c: the context's function table. */
 int nic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int nic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
@@ -270,7 +275,7 @@ void nic_say_memlock(const struct nic_device *nic, const char *what, uint64_t by
 /* events.c */
 KVR_MUST_CHECK int nic_events_start(struct nic_device *nic);
 void nic_events_stop(struct nic_device *nic);
-/* Polling thread. Once per queue pair. */
+/* Polling thread. To the error state; asked again, out of existence. */
 void nic_events_fail(struct nic_qp *qp);
 /* Blocks until the events thread is done with it. */
 void nic_events_wait(struct nic_qp *qp);

@@ -47,6 +47,10 @@ static bool translate(struct nic_cq *cq, struct ibv_wc *wc)
 	if (KVR_LIKELY(!shared)) {
 		if (KVR_UNLIKELY(!qp))
 			return false;
+		if (KVR_UNLIKELY(wc->wr_id & NIC_ID_MARKER)) {
+			qp->send.completed = (wc->wr_id & NIC_ID_MASK) + 1;
+			return false;
+		}
 		if (!take_own(wc->wr_id & NIC_ID_RECEIVE ? &qp->receive : &qp->send, wc))
 			return false;
 	} else if (!take_shared(kvr_load_acquire(&cq->srq), wc)) {

@@ -71,6 +71,19 @@ int nic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *first, struct ibv_send
 	return error;
 }
 
+int nic_post_marker(struct nic_qp *qp)
+{
+	struct nic_queue *queue = &qp->send;
+	struct ibv_send_wr wr = { .wr_id = NIC_ID_MARKER | queue->posted, .opcode = IBV_WR_RDMA_WRITE };
+	struct ibv_send_wr *bad = NULL;
+	int error;
+
+	wr.send_flags = IBV_SEND_SIGNALED;
+	error = qp->real->context->ops.post_send(qp->real, &wr, &bad);
+	queue->posted += error == 0;
+	return error;
+}
+
 static void restore_receives(struct nic_queue *queue, struct ibv_recv_wr *from, const struct ibv_recv_wr *until)
 {
 	for (struct ibv_recv_wr *wr = from; wr && wr != until; wr = wr->next)

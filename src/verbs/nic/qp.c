@@ -23,7 +23,7 @@ static int make_queue(struct nic_queue *queue, uint32_t depth, uint32_t max_sge)
 {
 	uint32_t count = 1;
 
-	while (count < depth)
+	while (count <= depth) /* and the marker */
 		count *= 2;
 	queue->mask = count - 1;
 	queue->depth = depth;
@@ -49,7 +49,7 @@ static int make_real(struct nic_qp *qp, const struct verbs_qp_options *options)
 	attributes.send_cq = nic_cq_of(options->send_cq)->real;
 	attributes.recv_cq = nic_cq_of(options->recv_cq)->real;
 	attributes.srq = options->srq ? nic_srq_of(options->srq)->real : NULL;
-	attributes.cap.max_send_wr = options->max_send_wr;
+	attributes.cap.max_send_wr = options->max_send_wr + 1; /* the marker */
 	attributes.cap.max_recv_wr = options->srq ? 0 : options->max_recv_wr;
 	attributes.cap.max_send_sge = options->max_sge;
 	attributes.cap.max_recv_sge = options->srq ? 0 : options->max_sge;
@@ -219,6 +219,24 @@ void nic_qp_fail(struct ibv_qp *ibv)
 	nic_events_fail(qp);
 }
 
+/* Unsignalled work requests that were done before the failure have no completion, and never will: what is posted behind them tells
+ * that nothing of the queue is under way. Only when the device is known to flush. */
+static void mark(struct nic_qp *qp)
+{
+	int error;
+
+	if (qp->marked)
+		return;
+	qp->marked = true;
+	error = fault_point("nic_post_marker") ? EINVAL : nic_post_marker(qp);
+	if (!error)
+		return;
+	log_warn("nic: %s: queue pair 0x%x takes no marker (%s), it is destroyed instead", qp->device->device.name,
+		qp->qp.qp_num, strerror(error));
+	kvr_store_relaxed(&qp->stage, (uint32_t)NIC_ASKED);
+	nic_events_fail(qp);
+}
+
 /* With a shared receive queue nobody knows how many of its buffers this queue pair has taken: when the device has said
  * that there will be no more, what is left stands in the completion queue, until a poll empties it. */
 static bool is_dry(struct nic_qp *qp)
@@ -239,8 +257,12 @@ bool nic_qp_idle(const struct ibv_qp *ibv)
 
 	if (!qp->started || stage == NIC_GONE)
 		return true;
-	if (stage != NIC_DRAINED || qp->send.posted != qp->send.completed)
+	if (stage != NIC_DRAINED)
 		return false;
+	if (qp->send.posted != qp->send.completed) {
+		mark(qp);
+		return false;
+	}
 	return ibv->srq ? is_dry(qp) : qp->receive.posted == qp->receive.completed;
 }
 
