@@ -257,6 +257,10 @@ KVR_API int kvr_session_tokens(struct kvr_session *session, const uint32_t *toke
 /* For callers that hash themselves (docs/PROTOCOL.md says how): the digests of all chunks so far, 32 bytes each. */
 KVR_API int kvr_session_digests(struct kvr_session *session, const uint8_t *digests, uint32_t chunk_count);
 KVR_API uint32_t kvr_session_chunks(const struct kvr_session *session);
+/* The digests of chunks first_chunk .. first_chunk + chunk_count - 1, 32 bytes each, into `digests`: what a later session
+ * that begins with the same tokens is given by kvr_session_digests, in place of hashing them again. -ERANGE. */
+KVR_API int kvr_session_copy_digests(
+	const struct kvr_session *session, uint32_t first_chunk, uint32_t chunk_count, uint8_t *digests);
 
 /* ---- operations ----------------------------------------------------------------------------------------------- */
 

@@ -61,6 +61,8 @@ KVR_MUST_CHECK int client_session_create(struct kvr_client *client, uint32_t reg
 KVR_MUST_CHECK int client_session_destroy(struct kvr_session **session);
 KVR_MUST_CHECK int client_session_tokens(struct kvr_session *session, const uint32_t *tokens, size_t count);
 KVR_MUST_CHECK int client_session_digests(struct kvr_session *session, const uint8_t *digests, uint32_t chunk_count);
+KVR_MUST_CHECK int client_session_copy_digests(
+	const struct kvr_session *session, uint32_t first_chunk, uint32_t chunk_count, uint8_t *digests);
 KVR_MUST_CHECK int client_submit_lookup(struct kvr_session *session, uint32_t flags, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_query(struct kvr_session *session, uint64_t wait_ns, bool early, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_transfer(

@@ -153,6 +153,18 @@ KVR_API uint32_t kvr_session_chunks(const struct kvr_session *session)
 	return count;
 }
 
+KVR_API int kvr_session_copy_digests(
+	const struct kvr_session *session, uint32_t first_chunk, uint32_t chunk_count, uint8_t *digests)
+{
+	int error = client_enter(session->client);
+
+	if (error)
+		return error;
+	error = client_session_copy_digests(session, first_chunk, chunk_count, digests);
+	client_leave(session->client);
+	return error;
+}
+
 /* ---- operations: each submit locks, asks, and gives the queue a first push ---- */
 
 #define SUBMIT(session_client, call)                    \

@@ -112,3 +112,17 @@ int client_session_digests(struct kvr_session *session, const uint8_t *digests, 
 	session->chunk_count = chunk_count;
 	return 0;
 }
+
+int client_session_copy_digests(
+	const struct kvr_session *session, uint32_t first_chunk, uint32_t chunk_count, uint8_t *digests)
+{
+	if (first_chunk > session->chunk_count || chunk_count > session->chunk_count - first_chunk) {
+		error_text_set("chunks %u to %llu of a session that has %u", first_chunk,
+			(unsigned long long)first_chunk + chunk_count, session->chunk_count);
+		return -ERANGE;
+	}
+	if (chunk_count > 0)
+		memcpy(digests, session->digests + (size_t)first_chunk * WIRE_DIGEST_BYTES,
+			(size_t)chunk_count * WIRE_DIGEST_BYTES);
+	return 0;
+}

@@ -414,6 +414,40 @@ static void more_chunks_than_the_server_takes_are_refused_here(void **state)
 	fake_finish(&fake, &session);
 }
 
+static void a_session_goes_on_from_the_digests_of_another(void **state)
+{
+	uint32_t tokens[5 * FAKE_CHUNK_TOKENS];
+	uint8_t digests[3 * WIRE_DIGEST_BYTES], all[5 * WIRE_DIGEST_BYTES], same[5 * WIRE_DIGEST_BYTES];
+	struct kvr_session *first, *next, *whole;
+	uint32_t registration;
+	struct fake fake;
+
+	(void)state;
+	for (uint32_t i = 0; i < 5 * FAKE_CHUNK_TOKENS; i++)
+		tokens[i] = i; /* as fake_session has them */
+	fake_start(&fake, 1, NULL);
+	fake_ready(&fake);
+	registration = fake_register(&fake);
+	first = fake_session(&fake, registration, "turn 1", 3);
+	whole = fake_session(&fake, registration, "whole", 5);
+	next = fake_session(&fake, registration, "turn 2", 0);
+	assert_int_equal(client_session_copy_digests(first, 0, 3, digests), 0);
+	assert_int_equal(client_session_digests(next, digests, 3), 0);
+	memset(tokens, 0, 3 * FAKE_CHUNK_TOKENS * sizeof(*tokens)); /* not looked at any more */
+	assert_int_equal(client_session_tokens(next, tokens, 5 * FAKE_CHUNK_TOKENS), 0);
+	assert_int_equal(client_session_copy_digests(next, 0, 5, all), 0);
+	assert_int_equal(client_session_copy_digests(whole, 0, 5, same), 0);
+	assert_memory_equal(all, same, sizeof(all));
+	assert_int_equal(client_session_copy_digests(whole, 3, 2, same), 0);
+	assert_memory_equal(all + 3 * WIRE_DIGEST_BYTES, same, 2 * WIRE_DIGEST_BYTES);
+	assert_int_equal(client_session_copy_digests(whole, 5, 0, same), 0);
+	assert_int_equal(client_session_copy_digests(whole, 5, 1, same), -ERANGE);
+	assert_int_equal(client_session_copy_digests(whole, 6, UINT32_MAX, same), -ERANGE);
+	assert_int_equal(client_session_destroy(&next), 0);
+	assert_int_equal(client_session_destroy(&whole), 0);
+	fake_finish(&fake, &first);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -432,6 +466,7 @@ int main(void)
 		cmocka_unit_test(a_request_that_could_not_be_fetched_ends_with_the_servers_words),
 		cmocka_unit_test(a_request_beyond_the_servers_limit_is_refused_here),
 		cmocka_unit_test(more_chunks_than_the_server_takes_are_refused_here),
+		cmocka_unit_test(a_session_goes_on_from_the_digests_of_another),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

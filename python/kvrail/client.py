@@ -1,0 +1,731 @@
+"""The client: connections, registrations, sessions, tickets. include/kvrail.h says what each call does; here are Python's parts.
+
+Threads: all objects may be used from any thread. Every call into the library releases the interpreter's lock.
+fork: a child must open a client of its own; all calls on its parent's raise KvrailError(ECHILD).
+"""
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import Any, Dict, Generator, NamedTuple, Optional, Sequence, Type, TypeVar, Union
+
+from ._kvrail import ffi, lib
+from ._tokens import Tokens
+from .errors import KvrailError
+from .memory import Layout, words
+
+NULL_BLOCK: int = lib.KVR_NULL_BLOCK
+DELIVERED: int = lib.KVR_DELIVERED
+SKIPPED: int = lib.KVR_SKIPPED
+MISSING: int = lib.KVR_MISSING
+STORED: int = lib.KVR_STORED
+PRESENT: int = lib.KVR_PRESENT
+NO_MEMORY: int = lib.KVR_NO_MEMORY
+FAILED_CHUNK: int = lib.KVR_FAILED_CHUNK
+CANCELED: int = lib.KVR_CANCELED
+
+HEALTHY, CONNECTING, FAILED = "healthy", "connecting", "failed"
+_HEALTH = {lib.KVR_HEALTHY: HEALTHY, lib.KVR_CONNECTING: CONNECTING, lib.KVR_FAILED: FAILED}
+
+# A wait is cut into pieces, so that a signal's handler (KeyboardInterrupt) and close() in another thread are not kept waiting.
+_WAIT_PIECE_NS = 100_000_000
+
+TokenLike = Union[Tokens, Sequence[int], Any]
+BlockLike = Union[Tokens, Sequence[int], Any]
+Self = TypeVar("Self", bound="_Closing")
+
+
+class Result(NamedTuple):
+    """What became of a request. outcomes: for each chunk of a transfer what became of it (DELIVERED, ...)."""
+
+    chunks: int
+    tokens: int
+    from_l2: int
+    status: int
+    outcomes: Optional[bytes] = None
+
+    @property
+    def complete(self) -> bool:
+        """All of a transfer's chunks ended well."""
+        return self.status == 0
+
+    def leading(self) -> int:
+        """How many chunks of a RETRIEVE are in our memory from the first one on."""
+        count = 0
+        for outcome in self.outcomes or b"":
+            if outcome not in (DELIVERED, SKIPPED):
+                break
+            count += 1
+        return count
+
+
+class Info(NamedTuple):
+    chunk_tokens: int
+    chunks_max: int
+    in_flight: int
+    lock_seconds: int
+    boot_id: int
+    reconnects: int
+    server: str
+    tenant: str
+    driver: str
+
+
+class _Closing:
+    """A handle: a context manager whose close() may come twice."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+
+def _ns(timeout: Optional[float]) -> int:
+    """Seconds to the library's nanoseconds, where 0 means its default."""
+    return 0 if timeout is None else max(1, int(timeout * 1e9))
+
+
+def _bytes(text: Optional[str]) -> Any:
+    return ffi.NULL if text is None else ffi.new("char[]", text.encode())
+
+
+def _failed(code: int) -> KvrailError:
+    return KvrailError(-code, words())
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client._become_a_childs()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Client(_Closing):
+    """A connection to a kvrail server. url: "unix:/run/kvrail/kvrail.sock", "kvrail://host:7471", or None for $KVRAIL_URL or the
+    default socket. Times are seconds."""
+
+    def __init__(
+        self,
+        url: Optional[str] = None,
+        *,
+        driver: Optional[str] = None,
+        device: Optional[str] = None,
+        name: Optional[str] = None,
+        tenant: Optional[str] = None,
+        key_name: Optional[str] = None,
+        key_file: Optional[str] = None,
+        in_flight: int = 0,
+        connect_timeout: Optional[float] = None,
+        request_timeout: Optional[float] = None,
+        reconnect: bool = True,
+    ) -> None:
+        self._handle: Any = None
+        self._lock = threading.Condition()
+        self._calls = 0  # that are in the library now
+        self._forked = False
+        self._tickets: Dict[int, "Ticket"] = {}  # what the server may still write to
+        self._watchers: Dict[asyncio.AbstractEventLoop, "_Watcher"] = {}
+        texts = [_bytes(text) for text in (url, driver, device, name, tenant, key_name, key_file)]
+        options = ffi.new("struct kvr_options *")
+        options.struct_bytes = ffi.sizeof("struct kvr_options")
+        (
+            options.url,
+            options.driver,
+            options.device,
+            options.name,
+            options.tenant,
+            options.key_name,
+            options.key_file,
+        ) = texts
+        options.in_flight = in_flight
+        options.connect_timeout_ns = _ns(connect_timeout)
+        options.request_timeout_ns = _ns(request_timeout)
+        options.reconnect = reconnect
+        out = ffi.new("struct kvr_client **")
+        code = lib.kvr_open(options, out)
+        if code:
+            raise _failed(code)
+        self._pointer = out
+        self._handle = out[0]
+        self.chunk_tokens: int = self.info().chunk_tokens
+        _clients.add(self)
+
+    # -- the handle ----------------------------------------------------------------------------------------------------------
+
+    def _enter(self) -> Any:
+        """Every call on the handle is between _enter and _leave, so that close() can't free it underneath."""
+        with self._lock:
+            if self._handle is None or self._forked:
+                raise self._refusal()
+            self._calls += 1
+            return self._handle
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._calls -= 1
+            if self._calls == 0 and self._handle is None:
+                self._lock.notify_all()
+
+    def _refusal(self) -> KvrailError:
+        if self._forked:
+            return KvrailError(errno.ECHILD, "this client belongs to the parent process: open one of its own after fork")
+        return KvrailError(errno.EBADF, "the client was closed")
+
+    def _become_a_childs(self) -> None:
+        self._forked = True
+        self._lock = threading.Condition()
+        self._calls = 0
+
+    def close(self) -> None:
+        """Waits for calls of other threads to return. Tickets, sessions, registrations and Memory are gone afterwards."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle is None:
+                return
+            while self._calls > 0:
+                self._lock.wait()
+        for watcher in list(self._watchers.values()):
+            watcher.stop()
+        lib.kvr_close(self._pointer)
+        for ticket in list(self._tickets.values()):
+            ticket._lost()
+        self._tickets.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
+    # -- the connection ------------------------------------------------------------------------------------------------------
+
+    @property
+    def health(self) -> str:
+        """HEALTHY, CONNECTING (lost, and trying again whenever it is called) or FAILED (also when closed)."""
+        try:
+            handle = self._enter()
+        except KvrailError:
+            return FAILED
+        try:
+            return _HEALTH[lib.kvr_health(handle)]
+        finally:
+            self._leave()
+
+    def info(self) -> Info:
+        out = ffi.new("struct kvr_info *")
+        handle = self._enter()
+        try:
+            code = lib.kvr_get_info(handle, out)
+            if code:
+                raise _failed(code)
+        finally:
+            self._leave()
+        text = [ffi.string(field).decode("utf-8", "replace") for field in (out.server, out.tenant, out.driver)]
+        return Info(out.chunk_tokens, out.chunks_max, out.in_flight, out.lock_seconds, out.boot_id, out.reconnects, *text)
+
+    def ping(self, timeout: Optional[float] = None) -> None:
+        """To a poll core and back."""
+        handle = self._enter()
+        try:
+            code = lib.kvr_ping(handle, _ns(timeout))
+            if code:
+                raise _failed(code)
+        finally:
+            self._leave()
+
+    def progress(self) -> None:
+        """Moves everything on a little: reconnecting, too, happens in calls only."""
+        handle = self._enter()
+        try:
+            lib.kvr_poll(handle, 0, ffi.new("struct kvr_result *"))
+        finally:
+            self._leave()
+
+    # -- memory and registrations --------------------------------------------------------------------------------------------
+
+    def alloc(self, nbytes: int) -> "Memory":
+        """Zeroed memory that the server reaches best."""
+        out = ffi.new("void **")
+        handle = self._enter()
+        try:
+            code = lib.kvr_alloc(handle, nbytes, out)
+            if code:
+                raise _failed(code)
+        finally:
+            self._leave()
+        return Memory(self, out[0], nbytes)
+
+    def register(
+        self,
+        model: str,
+        dtype: str,
+        layout: Optional[Layout] = None,
+        *,
+        engine: Optional[str] = None,
+        world_size: int = 1,
+        rank: int = 0,
+        readers: int = 1,
+        reader: int = 0,
+        fingerprint: Optional[bytes] = None,
+    ) -> "Registration":
+        """Which KV cache this is, and where this process has its part. layout None: a scheduler, which gives its workers'
+        fingerprint. See struct kvr_model for what belongs into the names."""
+        texts = [_bytes(text) for text in (model, dtype, engine)]
+        described = ffi.new("struct kvr_model *")
+        described.struct_bytes = ffi.sizeof("struct kvr_model")
+        described.name, described.dtype, described.engine = texts
+        described.world_size, described.rank = world_size, rank
+        described.readers, described.reader = readers, reader
+        if fingerprint is not None and len(fingerprint) != 32:
+            raise ValueError("a fingerprint has 32 bytes")
+        number = ffi.new("uint32_t *")
+        handle = self._enter()
+        try:
+            code = lib.kvr_register(
+                handle,
+                described,
+                layout.handle if layout else ffi.NULL,
+                fingerprint if fingerprint is not None else ffi.NULL,
+                number,
+            )
+            if code:
+                raise _failed(code)
+        finally:
+            self._leave()
+        return Registration(self, number[0], layout)
+
+    def clear(self, registration: Optional["Registration"] = None, timeout: Optional[float] = None) -> Result:
+        """Drops what is not in use: of one registration's model, or of the whole tenant."""
+        number = 0xFFFFFFFF if registration is None else registration.number
+        out = ffi.new("struct kvr_result *")
+        handle = self._enter()
+        try:
+            code = lib.kvr_clear(handle, number, _ns(timeout), out)
+            return _result(code, out, None)
+        finally:
+            self._leave()
+
+    def _watcher(self, loop: asyncio.AbstractEventLoop) -> "_Watcher":
+        watcher = self._watchers.get(loop)
+        if watcher is None:
+            watcher = self._watchers[loop] = _Watcher(self, loop)
+        return watcher
+
+
+def _result(code: int, out: Any, outcomes: Any) -> Result:
+    if code:
+        raise KvrailError(-code, ffi.string(out.text).decode("utf-8", "replace"), out.status)
+    return Result(out.chunks, out.tokens, out.from_l2, out.status, bytes(ffi.buffer(outcomes)) if outcomes else None)
+
+
+class Memory(_Closing):
+    """Memory of Client.alloc: a buffer, and an array of bytes to NumPy. Gone with close() and with the client: keep no view."""
+
+    def __init__(self, client: Client, pointer: Any, nbytes: int) -> None:
+        self._client = client
+        self._pointer = pointer
+        self.address = int(ffi.cast("uintptr_t", pointer))
+        self.nbytes = nbytes
+
+    @property
+    def view(self) -> memoryview:
+        return memoryview(ffi.buffer(self._pointer, self.nbytes))
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        return {"data": (self.address, False), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
+
+    def close(self) -> None:
+        """EBUSY while a registration uses it."""
+        if self._pointer is None or self._client.closed:
+            return
+        handle = self._client._enter()
+        try:
+            code = lib.kvr_free(handle, self._pointer)
+            if code:
+                raise _failed(code)
+            self._pointer = None
+        finally:
+            self._client._leave()
+
+
+class Registration(_Closing):
+    """A model's KV memory, known to the server. Keeps the layout's tensors alive."""
+
+    def __init__(self, client: Client, number: int, layout: Optional[Layout]) -> None:
+        self.client = client
+        self.number = number
+        self.layout = layout
+        self._closed = False
+
+    def session(self, id: str, salt: Optional[str] = None) -> "Session":
+        return Session(self, id, salt)
+
+    def close(self) -> None:
+        """Waits until no transfer uses the memory."""
+        if self._closed or self.client.closed:
+            return
+        handle = self.client._enter()
+        try:
+            self._closed = True
+            code = lib.kvr_unregister(handle, self.number)
+            if code not in (0, -errno.ECONNRESET):
+                raise _failed(code)
+        finally:
+            self.client._leave()
+        self.layout = None
+
+
+class Session(_Closing):
+    """One request of the engine. close() frees our part of it; end() tells the server that the request is over."""
+
+    def __init__(self, registration: Registration, id: str, salt: Optional[str]) -> None:
+        self.client = registration.client
+        self.registration = registration
+        self.id = id
+        self._out = ffi.new("struct kvr_session **")
+        handle = self.client._enter()
+        try:
+            code = lib.kvr_session_create(
+                handle, registration.number, id.encode(), salt.encode() if salt else ffi.NULL, self._out
+            )
+            if code:
+                raise _failed(code)
+        finally:
+            self.client._leave()
+        self._handle: Any = self._out[0]
+
+    def close(self) -> None:
+        if self._handle is None or self.client.closed:
+            return
+        try:
+            self.client._enter()
+        except KvrailError:
+            return  # closed meanwhile, or a child of fork
+        try:
+            code = lib.kvr_session_destroy(self._out)
+            if code:
+                raise _failed(code)
+            self._handle = None
+        finally:
+            self.client._leave()
+
+    def __del__(self) -> None:
+        try:
+            if getattr(self, "_handle", None) is not None:
+                self.close()
+        except KvrailError:
+            pass  # under way: goes with the client
+
+    def _enter(self) -> Any:
+        self.client._enter()
+        if self._handle is None:
+            self.client._leave()
+            raise KvrailError(errno.EBADF, "the session was closed")
+        return self._handle
+
+    # -- the chain -----------------------------------------------------------------------------------------------------------
+
+    def tokens(self, tokens: TokenLike) -> None:
+        """All tokens from the first one on; those of chunks that earlier calls hashed are not looked at."""
+        ids = tokens if isinstance(tokens, Tokens) else Tokens(tokens)
+        handle = self._enter()
+        try:
+            code = lib.kvr_session_tokens(handle, ffi.cast("uint32_t *", ids.address), len(ids))
+            if code:
+                raise _failed(code)
+        finally:
+            self.client._leave()
+
+    def set_digests(self, digests: bytes) -> None:
+        """The digests of all chunks so far, 32 bytes each, in place of hashing."""
+        handle = self._enter()
+        try:
+            code = lib.kvr_session_digests(handle, digests, len(digests) // 32)
+            if code:
+                raise _failed(code)
+        finally:
+            self.client._leave()
+
+    def digests(self) -> bytes:
+        handle = self._enter()
+        try:
+            count = lib.kvr_session_chunks(handle)
+            out = ffi.new("uint8_t[]", 32 * count)
+            code = lib.kvr_session_copy_digests(handle, 0, count, out)
+            if code:
+                raise _failed(code)
+        finally:
+            self.client._leave()
+        return bytes(ffi.buffer(out))
+
+    @property
+    def chunks(self) -> int:
+        handle = self._enter()
+        try:
+            return int(lib.kvr_session_chunks(handle))
+        finally:
+            self.client._leave()
+
+    # -- operations: each waits, or is submitted as a ticket -------------------------------------------------------------------
+
+    def lookup(self, timeout: Optional[float] = None) -> Result:
+        """How many chunks, from the first on, are in the cache; they are locked for us."""
+        out = ffi.new("struct kvr_result *")
+        handle = self._enter()
+        try:
+            return _result(lib.kvr_lookup(handle, _ns(timeout), out), out, None)
+        finally:
+            self.client._leave()
+
+    def retrieve(
+        self, first: int, count: int, blocks: BlockLike, skip_tokens: int = 0, timeout: Optional[float] = None
+    ) -> Result:
+        """Chunks first .. first + count - 1 into these blocks of ours. Leading skip_tokens are left alone."""
+        return self._transfer(lib.kvr_retrieve, first, count, blocks, skip_tokens, timeout)
+
+    def store(self, first: int, count: int, blocks: BlockLike, timeout: Optional[float] = None) -> Result:
+        return self._transfer(lib.kvr_store, first, count, blocks, 0, timeout)
+
+    def free_locks(self, first: int, count: int, all_ranks: bool = False, timeout: Optional[float] = None) -> Result:
+        out = ffi.new("struct kvr_result *")
+        handle = self._enter()
+        try:
+            return _result(lib.kvr_free_locks(handle, first, count, all_ranks, _ns(timeout), out), out, None)
+        finally:
+            self.client._leave()
+
+    def end(self, timeout: Optional[float] = None) -> None:
+        """Releases what the session still holds on the server, and forgets it there. Harmless when there is nothing."""
+        handle = self._enter()
+        try:
+            code = lib.kvr_end(handle, _ns(timeout))
+            if code:
+                raise _failed(code)
+        finally:
+            self.client._leave()
+
+    # Timed out, it was canceled and waited for: whatever is raised, the blocks are ours again.
+    def _transfer(
+        self, call: Any, first: int, count: int, blocks: BlockLike, skip_tokens: int, timeout: Optional[float]
+    ) -> Result:
+        transfer, outcomes, keep = _transfer(first, count, blocks, skip_tokens)
+        out = ffi.new("struct kvr_result *")
+        handle = self._enter()
+        try:
+            code = call(handle, transfer, _ns(timeout), out)
+            return _result(code, out, outcomes)
+        finally:
+            self.client._leave()
+
+    def submit_lookup(self, wait: bool = True, lock: bool = True) -> "Ticket":
+        """wait False: answers at once; EAGAIN with status 2 while L2 is asked, and submit_query() tells later."""
+        flags = (0 if wait else lib.KVR_LOOKUP_NO_WAIT) | (0 if lock else lib.KVR_LOOKUP_NO_LOCK)
+        return self._submit(lambda handle, out: lib.kvr_submit_lookup(handle, flags, out))
+
+    def submit_query(self, wait: float = 0.0, early: bool = False) -> "Ticket":
+        return self._submit(lambda handle, out: lib.kvr_submit_query(handle, int(wait * 1e9), early, out))
+
+    def submit_retrieve(self, first: int, count: int, blocks: BlockLike, skip_tokens: int = 0) -> "Ticket":
+        transfer, outcomes, keep = _transfer(first, count, blocks, skip_tokens)
+        return self._submit(lambda handle, out: lib.kvr_submit_retrieve(handle, transfer, out), outcomes)
+
+    def submit_store(self, first: int, count: int, blocks: BlockLike) -> "Ticket":
+        transfer, outcomes, keep = _transfer(first, count, blocks, 0)
+        return self._submit(lambda handle, out: lib.kvr_submit_store(handle, transfer, out), outcomes)
+
+    def submit_free_locks(self, first: int, count: int, all_ranks: bool = False) -> "Ticket":
+        return self._submit(lambda handle, out: lib.kvr_submit_free_locks(handle, first, count, all_ranks, out))
+
+    def submit_end(self) -> "Ticket":
+        return self._submit(lib.kvr_submit_end)
+
+    def _submit(self, call: Any, outcomes: Any = None) -> "Ticket":
+        out = ffi.new("kvr_ticket *")
+        handle = self._enter()
+        try:
+            code = call(handle, out)
+            if code:
+                raise _failed(code)
+            return Ticket(self, out[0], outcomes)
+        finally:
+            self.client._leave()
+
+
+def _transfer(first: int, count: int, blocks: BlockLike, skip_tokens: int) -> tuple[Any, Any, Any]:
+    """The struct, the place for outcomes, and what must live until the call has returned."""
+    ids = blocks if isinstance(blocks, Tokens) else Tokens(blocks)
+    group = ffi.new("struct kvr_blocks *")
+    group.ids = ffi.cast("uint32_t *", ids.address)
+    group.count = len(ids)
+    outcomes = ffi.new("uint8_t[]", count)
+    transfer = ffi.new("struct kvr_transfer *")
+    transfer.struct_bytes = ffi.sizeof("struct kvr_transfer")
+    transfer.first_chunk, transfer.chunk_count, transfer.skip_tokens = first, count, skip_tokens
+    transfer.group_count = 1
+    transfer.groups = group
+    transfer.outcomes = outcomes
+    return transfer, outcomes, (ids, group)
+
+
+class Ticket:
+    """A request under way: to be polled, waited for, or awaited. While a transfer's ticket is not done, its blocks are the
+    server's. A ticket holds its place in the client until it is done and was looked at."""
+
+    __slots__ = ("client", "session", "number", "_outcomes", "_done", "_result", "_error", "__weakref__")
+
+    def __init__(self, session: Session, number: int, outcomes: Any) -> None:
+        client = session.client
+        self.client = client
+        self.session: Optional[Session] = session  # which can't go before it
+        self.number = number
+        self._outcomes = outcomes
+        self._done = False
+        self._result: Optional[Result] = None
+        self._error: Optional[KvrailError] = None
+        client._tickets[number] = self
+
+    def _finish(self, code: int, out: Any) -> None:
+        try:
+            self._result = _result(code, out, self._outcomes)
+        except KvrailError as error:
+            self._error = error
+        self._done = True
+        self._outcomes = self.session = None
+        self.client._tickets.pop(self.number, None)
+
+    def _lost(self) -> None:
+        if not self._done:
+            self._error = KvrailError(errno.ECONNRESET, "the client was closed")
+            self._done = True
+
+    def _look(self, timeout_ns: Optional[int]) -> bool:
+        if self._done:
+            return True
+        out = ffi.new("struct kvr_result *")
+        try:
+            handle = self.client._enter()
+        except KvrailError:
+            if self._done:
+                return True
+            raise
+        try:
+            if timeout_ns is None:
+                code = lib.kvr_poll(handle, self.number, out)
+            else:
+                code = lib.kvr_wait(handle, self.number, timeout_ns, out)
+            if out.status == 0 and code in (-errno.EAGAIN, -errno.ETIMEDOUT):
+                return False
+            if out.status == 0 and code == -errno.ENOENT:
+                # Another thread has taken it, and is about to say so.
+                return self._done
+            self._finish(code, out)
+            return True
+        finally:
+            self.client._leave()
+
+    def done(self) -> bool:
+        """Looks whether it has ended, well or not."""
+        return self._look(None)
+
+    def poll(self) -> Optional[Result]:
+        """The result, or None while it is under way. Raises what the request failed with."""
+        return self._outcome() if self._look(None) else None
+
+    def wait(self, timeout: Optional[float] = None) -> Result:
+        """Raises KvrailError(ETIMEDOUT) with status 0 when the time is up: the request goes on."""
+        until = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            piece = _WAIT_PIECE_NS if until is None else min(_WAIT_PIECE_NS, until - time.monotonic_ns())
+            if self._look(max(piece, 0)):
+                return self._outcome()
+            if until is not None and piece <= 0:
+                raise KvrailError(errno.ETIMEDOUT, "not done yet: the ticket stays, and a transfer's memory is the server's")
+
+    def cancel(self) -> None:
+        """Asks the server to stop it. It must still be waited for. Harmless when it is done."""
+        if self._done:
+            return
+        handle = self.client._enter()
+        try:
+            code = lib.kvr_cancel(handle, self.number)
+            if code not in (0, -errno.ENOENT, -errno.ECONNRESET):
+                raise _failed(code)
+        finally:
+            self.client._leave()
+
+    def _outcome(self) -> Result:
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        """Canceling the task that awaits does not cancel the request."""
+        if not self._look(None):
+            yield from self.client._watcher(asyncio.get_running_loop()).future(self)
+        return self._outcome()
+
+
+class _Watcher:
+    """Tickets that tasks of one event loop await: one descriptor of the client tells of all of them."""
+
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = weakref.ref(client)
+        self._loop = loop
+        self._waiting: Dict["asyncio.Future[None]", Ticket] = {}
+        handle = client._enter()
+        try:
+            self._fd = lib.kvr_event_fd(handle)
+            if self._fd < 0:
+                raise KvrailError(errno.EMFILE, words())
+        finally:
+            client._leave()
+
+    def future(self, ticket: Ticket) -> "asyncio.Future[None]":
+        future: "asyncio.Future[None]" = self._loop.create_future()
+        if not self._waiting:
+            self._loop.add_reader(self._fd, self._news)
+        self._waiting[future] = ticket
+        self._loop.call_soon(self._news)
+        return future
+
+    def _news(self) -> None:
+        client = self._client()
+        # All tickets are looked at, those that nobody awaits too: the descriptor is readable until each result was taken.
+        for ticket in list(client._tickets.values()) if client else []:
+            try:
+                ticket._look(None)
+            except KvrailError:
+                break
+        for future, ticket in list(self._waiting.items()):
+            if ticket._done and not future.done():
+                future.set_result(None)
+            if future.done():
+                del self._waiting[future]
+        if not self._waiting and not self._loop.is_closed():
+            self._loop.remove_reader(self._fd)
+
+    def stop(self) -> None:
+        """The client is being closed, perhaps by another thread than the loop's."""
+        try:
+            self._loop.call_soon_threadsafe(self._news)  # resolves what waits, and takes the descriptor out of the loop
+        except RuntimeError:
+            pass  # the loop is closed
