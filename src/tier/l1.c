@@ -92,7 +92,7 @@ void l1_destroy(struct l1 **l1_in)
 
 /* ---- runs ---- */
 
-static void partial_add(struct l1 *l1, uint32_t run)
+void l1_partial_add(struct l1 *l1, uint32_t run)
 {
 	struct l1_page *page = &l1->pages[run];
 	struct l1_class *class_ = &l1->classes[page->object_class];
@@ -153,7 +153,7 @@ static bool make_run(struct l1 *l1, uint32_t class_number, uint32_t area)
 	page->used = 0;
 	page->free_slot = L1_NO_SLOT;
 	page->fresh = 0;
-	partial_add(l1, run);
+	l1_partial_add(l1, run);
 	class_->runs++;
 	class_->free_slots += slots;
 	l1->runs++;
@@ -228,7 +228,7 @@ void l1_free(struct l1 *l1, l1_ref object)
 	l1_run_owners(l1, run)[slot] = page->free_slot;
 	page->free_slot = slot;
 	if (page->used-- == page->capacity)
-		partial_add(l1, run);
+		l1_partial_add(l1, run);
 	class_->free_slots++;
 	class_->objects--;
 	l1->objects--;

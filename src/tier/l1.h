@@ -96,6 +96,23 @@ KVR_MUST_CHECK int l1_clear_plan(const struct l1 *l1, uint32_t object_class, l1_
 	bool (*may_evict)(void *context, uint32_t owner, l1_ref object), void *context, l1_ref *objects,
 	uint32_t capacity, uint32_t *count);
 
+/*
+ * Where an object lies, in words that outlive the process (keep.h): the run's first page in its area and how many slots
+ * it has, and the slot.
+ */
+struct l1_place {
+	uint32_t area, page;
+	uint32_t run_slots, slot;
+};
+void l1_place_of(const struct l1 *l1, l1_ref object, struct l1_place *place);
+/* Makes the run of these objects again, which have one class and one run, with them in use (owner L1_NO_OWNER):
+ * `slots`, ascending. Runs of an area must come in the order of their pages, before anything else was allocated in it.
+ * 0, or -EINVAL: no such run can be there; nothing was changed. */
+KVR_MUST_CHECK int l1_restore_run(
+	struct l1 *l1, uint32_t object_class, const struct l1_place *run, const uint32_t *slots, uint32_t slot_count);
+/* The object of a place that l1_restore_run was given. */
+l1_ref l1_at(const struct l1 *l1, const struct l1_place *place);
+
 void l1_get_stats(const struct l1 *l1, struct l1_stats *stats);
 /* Walks everything and checks what must hold (tests, `kvrailctl check`): 0, or -EILSEQ after logging the first
  * contradiction. */

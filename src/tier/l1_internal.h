@@ -75,6 +75,8 @@ static inline uint32_t *l1_run_owners(const struct l1 *l1, uint32_t page)
 
 /* Bit s of `map` (L1_RUN_SLOTS_MAX bits): slot s of the run is in use. */
 void l1_run_map(const struct l1 *l1, uint32_t page, uint64_t map[L1_RUN_SLOTS_MAX / 64]);
+/* Puts a run with free slots on the list of its class and area. */
+void l1_partial_add(struct l1 *l1, uint32_t run);
 /* Makes the class number unused when nobody and nothing uses it any more. */
 void l1_class_forget(struct l1 *l1, struct l1_class *class_);
 /* Slots and pages of the shortest run that loses less than 2 %, or of the best one that fits `pages_max`. */

@@ -125,6 +125,25 @@ void l1_extents_take_from(struct l1_extents *extents, struct l1_page *pages, uin
 	}
 }
 
+void l1_extents_take_at(struct l1_extents *extents, struct l1_page *pages, uint32_t extent, uint32_t at, uint32_t count)
+{
+	uint32_t before = at - extent;
+	uint32_t rest = pages[extent].pages - before - count;
+
+	assert(pages[extent].state == L1_PAGE_FREE && at >= extent && count > 0);
+	assert((uint64_t)before + count <= pages[extent].pages);
+	bin_remove(extents, pages, extent);
+	if (before > 0) {
+		tag(pages, extent, before, L1_PAGE_FREE);
+		bin_add(extents, pages, extent);
+	}
+	tag(pages, at, count, L1_PAGE_RUN);
+	if (rest > 0) {
+		tag(pages, at + count, rest, L1_PAGE_FREE);
+		bin_add(extents, pages, at + count);
+	}
+}
+
 uint32_t l1_extents_take(struct l1_extents *extents, struct l1_page *pages, uint32_t count)
 {
 	uint32_t first;

@@ -64,6 +64,9 @@ void l1_extents_init(struct l1_extents *extents, struct l1_page *pages, uint32_t
 uint32_t l1_extents_take(struct l1_extents *extents, struct l1_page *pages, uint32_t count);
 /* As l1_extents_take, off the front of this free extent, which has at least `count` pages. */
 void l1_extents_take_from(struct l1_extents *extents, struct l1_page *pages, uint32_t extent, uint32_t count);
+/* Takes `count` pages from page `at` on out of the middle of a free extent; they are there. */
+void l1_extents_take_at(
+	struct l1_extents *extents, struct l1_page *pages, uint32_t extent, uint32_t at, uint32_t count);
 /* Gives the run that starts at `first` back and merges it with free neighbours. */
 void l1_extents_give(struct l1_extents *extents, struct l1_page *pages, uint32_t first);
 
