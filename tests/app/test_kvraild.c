@@ -3,6 +3,7 @@
 #include "base/atomic.h"
 #include "mgmt/control.h"
 #include "mgmt/control_mail.h"
+#include "protocol/message.h"
 #include "worker/mailbox.h"
 
 #include <errno.h>
@@ -347,6 +348,26 @@ static long long clients_now(const struct server_process *server)
 	return count;
 }
 
+/* A client with a place: it has said who it is. */
+static int connect_with_hello(const struct server_process *server)
+{
+	int fd = connect_unix(server->socket);
+	uint8_t bytes[1024];
+	struct hello hello;
+	ssize_t length;
+
+	memset(&hello, 0, sizeof(hello));
+	hello.version_min = WIRE_VERSION_MIN;
+	hello.version_max = WIRE_VERSION_MAX;
+	hello.driver.bytes = "local";
+	hello.driver.length = 5;
+	length = hello_encode(bytes, sizeof(bytes), &hello);
+	assert_true(length > 0);
+	assert_int_equal(send(fd, bytes, (size_t)length, MSG_NOSIGNAL), length);
+	assert_true(recv(fd, bytes, sizeof(bytes), 0) > 0);
+	return fd;
+}
+
 /* pitfalls N01: the most clients are published, the next one is told, and those that are there stay. */
 static void more_clients_than_the_maximum_are_refused(void **state)
 {
@@ -360,7 +381,7 @@ static void more_clients_than_the_maximum_are_refused(void **state)
 	while (clients_now(&fixture->server) > 0)
 		sched_yield();
 	for (unsigned i = 0; i < 4; i++)
-		fds[i] = connect_unix(fixture->server.socket);
+		fds[i] = connect_with_hello(&fixture->server);
 	fds[4] = connect_unix(fixture->server.socket);
 	count = recv(fds[4], bytes, sizeof(bytes), 0);
 	assert_true(count > 0);
