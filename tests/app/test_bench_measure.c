@@ -1,6 +1,7 @@
 /* Busy time, medians, what is reported of an operation; option tables and what they refuse. */
 #include "app/kvrail-bench/measure.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "app/kvrail-bench/machine.h"
@@ -227,6 +228,106 @@ static void load_options_have_good_defaults(void **state)
 	option_fini(&load_options, &settings);
 }
 
+static void an_open_loop_has_more_requests_in_flight_by_itself(void **state)
+{
+	struct load_settings settings = { 0 };
+
+	(void)state;
+	assert_int_equal(load_depth(&settings), 1);
+	settings.rate = 1000;
+	assert_int_equal(load_depth(&settings), 16);
+	settings.depth = 3;
+	assert_int_equal(load_depth(&settings), 3);
+}
+
+static void load_options_without_sense_are_refused(void **state)
+{
+	static const struct {
+		const char *name, *value, *words;
+	} bad[] = {
+		{ "skew", "-1", "--skew" },
+		{ "skew", "much", "--skew" },
+		{ "skew", "11", "--skew" },
+		{ "model", "llama3-9b", "did you mean llama3-8b" },
+		{ "interval", "1ms", "--interval" },
+		{ "blocks", "wild", "blocks" },
+		{ "hit-percent", "101", "hit-percent" },
+		{ "arrival", "sometimes", "arrival" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < KVR_COUNT_OF(bad); i++) {
+		struct load_settings settings = { 0 };
+		char line[64];
+		int result;
+
+		snprintf(line, sizeof(line), "%s = %s\n", bad[i].name, bad[i].value);
+		assert_int_equal(option_defaults(&load_options, &settings, &error), 0);
+		result = option_read_text(&load_options, "test", line, strlen(line), &settings, &error);
+		assert_true((result ? result : load_settings_check(&settings, &error)) < 0);
+		if (!strstr(error.text, bad[i].words))
+			fail_msg("refused as '%s', not '%s'", error.text, bad[i].words);
+		option_fini(&load_options, &settings);
+	}
+}
+
+static void assert_warned(const struct machine *machine, uint32_t threads, const char *words)
+{
+	struct text out = { 0 };
+
+	machine_append_warnings(machine, threads, &out);
+	if (words && (!out.bytes || !strstr(out.bytes, words)))
+		fail_msg("'%s' is not in '%s'", words, out.bytes ? out.bytes : "");
+	if (!words)
+		assert_int_equal(out.length, 0);
+	text_fini(&out);
+}
+
+static void what_makes_a_figure_worth_little_is_said(void **state)
+{
+	struct machine machine = { .cores = 4 };
+
+	(void)state;
+	assert_warned(&machine, 2, NULL);
+	assert_warned(&machine, 5, "5 threads poll on 4 cores");
+	machine.load_average = 3;
+	assert_warned(&machine, 2, "other work on this machine");
+	machine = (struct machine){ .cores = 4, .siblings = 2 };
+	assert_warned(&machine, 2, "second threads of others");
+	machine = (struct machine){ .cores = 4, .governor = "performance" };
+	assert_warned(&machine, 2, NULL);
+	strcpy(machine.governor, "schedutil");
+	assert_warned(&machine, 2, "governor schedutil");
+	machine = (struct machine){ .cores = 1 };
+	assert_warned(&machine, 1, "one core");
+	machine = (struct machine){ .cores = 4, .virtual_machine = true, .steal_percent = 3 };
+	assert_warned(&machine, 2, "a virtual machine");
+	assert_warned(&machine, 2, "the host took 3.0 %");
+	machine = (struct machine){ .cores = 4, .debug = true };
+	assert_warned(&machine, 2, "a debug build");
+}
+
+static void the_machine_names_build_commit_and_placement(void **state)
+{
+	struct text out = { 0 };
+	struct machine machine;
+
+	(void)state;
+	machine_read(&machine);
+	machine_finish(&machine);
+	assert_true(machine.commit[0] != '\0' && machine.numa[0] != '\0');
+	assert_true(machine.steal_percent >= 0 && machine.steal_percent <= 100);
+	machine_append_json(&machine, &out);
+	for (size_t i = 0; i < 6; i++) {
+		static const char *const names[] = { "commit", "governor", "numa", "kernel", "build", "load_average" };
+		char member[32];
+
+		snprintf(member, sizeof(member), "\"%s\": ", names[i]);
+		assert_non_null(strstr(out.bytes, member));
+	}
+	text_fini(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,6 +341,10 @@ int main(void)
 		cmocka_unit_test(replay_options_are_read),
 		cmocka_unit_test(replay_options_without_sense_are_refused),
 		cmocka_unit_test(load_options_have_good_defaults),
+		cmocka_unit_test(an_open_loop_has_more_requests_in_flight_by_itself),
+		cmocka_unit_test(load_options_without_sense_are_refused),
+		cmocka_unit_test(what_makes_a_figure_worth_little_is_said),
+		cmocka_unit_test(the_machine_names_build_commit_and_placement),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

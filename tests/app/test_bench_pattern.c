@@ -125,6 +125,32 @@ static void block_ids_are_scattered_and_each_is_given_once(void **state)
 	assert_int_equal(gpu.free_count, BLOCKS);
 }
 
+static void contiguous_block_ids_are_runs_that_do_not_overlap(void **state)
+{
+	uint32_t first_ids[16], second_ids[16];
+
+	(void)state;
+	gpu.contiguous = true;
+	assert_true(fakegpu_take(&gpu, 16, first_ids));
+	assert_true(fakegpu_take(&gpu, 16, second_ids));
+	for (unsigned i = 1; i < 16; i++) {
+		assert_int_equal(first_ids[i], first_ids[0] + i);
+		assert_int_equal(second_ids[i], second_ids[0] + i);
+	}
+	assert_true(first_ids[0] % 16 == 0 && second_ids[0] % 16 == 0 && first_ids[0] != second_ids[0]);
+	assert_true(fakegpu_take(&gpu, 16, ids) && fakegpu_take(&gpu, 16, ids + 16));
+	assert_false(fakegpu_take(&gpu, 16, ids));
+	fakegpu_give(&gpu, 16, first_ids, true);
+	assert_false(fakegpu_take(&gpu, BLOCKS + 1, ids));
+	assert_true(fakegpu_take(&gpu, 16, first_ids));
+	fakegpu_give(&gpu, 16, first_ids, true);
+	fakegpu_give(&gpu, 16, second_ids, true);
+	fakegpu_give(&gpu, 32, ids, true);
+	gpu.contiguous = false;
+	assert_true(fakegpu_take(&gpu, BLOCKS, ids));
+	fakegpu_give(&gpu, BLOCKS, ids, true);
+}
+
 static void a_chunk_that_was_filled_checks_and_says_its_generation(void **state)
 {
 	struct fakegpu_fault fault = { 0 };
@@ -247,6 +273,7 @@ int main(void)
 	};
 	const struct CMUnitTest gpus[] = {
 		cmocka_unit_test(block_ids_are_scattered_and_each_is_given_once),
+		cmocka_unit_test(contiguous_block_ids_are_runs_that_do_not_overlap),
 		cmocka_unit_test(a_chunk_that_was_filled_checks_and_says_its_generation),
 		cmocka_unit_test(two_blocks_in_each_others_place_are_found),
 		cmocka_unit_test(a_chunk_of_two_generations_is_found),

@@ -126,6 +126,62 @@ static void every_kind_of_load_runs(void **state)
 	}
 }
 
+static void a_rate_is_kept_and_latency_counts_from_the_intended_time(void **state)
+{
+	(void)state;
+	/* PING is so fast that 500 a second are kept on any machine; then a rate that no machine keeps. */
+	assert_int_equal(bench("load", "--server", url, "--op", "ping", "--rate", "500", "--clients", "2", "--seconds",
+				 "2", "--rounds", "2", "--json", "-", NULL),
+		0);
+	assert_true(number_of("rate") == 500);
+	assert_true(number_of("count") > 600 && number_of("count") < 1500);
+	assert_true(number_of("errors") == 0);
+	assert_int_equal(bench("load", "--server", url, "--op", "ping", "--rate", "1000000", "--depth", "1",
+				 "--seconds", "1", "--rounds", "1", "--arrival", "even", "--json", "-", NULL),
+		0);
+	assert_true(number_of("backlog") > 0);
+	/* What waited is counted: all that were due, and the median of what ran longer behind is far above a PING. */
+	assert_true(number_of("count") > 500000);
+	assert_true(number_of("p50_us") > 10000);
+}
+
+static void hits_are_as_many_as_were_wanted(void **state)
+{
+	(void)state;
+	assert_int_equal(bench("load", "--server", url, "--op", "lookup", "--chunks", "4", "--hit-percent", "0",
+				 "--seconds", "1", "--rounds", "1", "--json", "-", NULL),
+		0);
+	assert_true(number_of("hit_ratio") == 0);
+	assert_int_equal(bench("load", "--server", url, "--op", "retrieve", "--size", "4KiB", "--planes", "2",
+				 "--chunks", "2", "--set", "4MiB", "--hit-percent", "50", "--skew", "0.99", "--blocks",
+				 "contiguous", "--depth", "3", "--seconds", "1", "--rounds", "2", "--json", "-", NULL),
+		0);
+	assert_true(number_of("hit_ratio") > 0.2 && number_of("hit_ratio") < 0.8);
+	assert_true(number_of("chunks_missing") == 0 && number_of("mismatched_bytes") == 0);
+	assert_int_equal(bench("load", "--server", url, "--op", "mixed", "--model", "llama3-8b", "--scale", "1024",
+				 "--set", "4MiB", "--seconds", "1", "--rounds", "2", "--json", "-", NULL),
+		0);
+	assert_true(number_of("planes") == 64);
+	assert_true(number_of("mismatched_bytes") == 0);
+}
+
+static void results_are_in_google_benchmarks_form_with_percentiles_and_seconds(void **state)
+{
+	(void)state;
+	assert_int_equal(bench("load", "--server", url, "--op", "ping", "--seconds", "1", "--rounds", "4", "--interval",
+				 "100ms", "--json", "-", NULL),
+		0);
+	assert_has("\"context\": {\"date\": \"2");
+	assert_has("\"library_build_type\": ");
+	assert_has("\"benchmarks\": [\n    {\"name\": \"load/ping/size:64B/");
+	assert_has("\"repetitions\": 4, \"repetition_index\": 3, ");
+	assert_has("\"run_type\": \"aggregate\", \"repetitions\": 4, \"aggregate_name\": \"median\"");
+	assert_has("/ping/p99.99\"");
+	assert_has("\"intervals\": [\n    {\"seconds\": ");
+	assert_true(number_of("p50_us") <= number_of("p90_us"));
+	assert_true(number_of("p999_us") <= number_of("p9999_us"));
+}
+
 static void wrong_usage_is_exit_code_2(void **state)
 {
 	(void)state;
@@ -175,6 +231,9 @@ int main(void)
 		cmocka_unit_test(a_replay_is_right_in_every_byte_and_equal_to_the_reference),
 		cmocka_unit_test(ranks_with_parts_and_ranks_that_share_are_right),
 		cmocka_unit_test(every_kind_of_load_runs),
+		cmocka_unit_test(a_rate_is_kept_and_latency_counts_from_the_intended_time),
+		cmocka_unit_test(hits_are_as_many_as_were_wanted),
+		cmocka_unit_test(results_are_in_google_benchmarks_form_with_percentiles_and_seconds),
 		cmocka_unit_test(wrong_usage_is_exit_code_2),
 		cmocka_unit_test(help_is_exit_code_0),
 		cmocka_unit_test(what_cannot_be_done_is_exit_code_1_with_the_reason),

@@ -66,8 +66,38 @@ void fakegpu_group(const struct fakegpu *gpu, struct kvr_group *group)
 
 /* ---- block ids ---- */
 
+static bool run_is_free(const struct fakegpu *gpu, uint32_t first, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (gpu->in_use[first + i])
+			return false;
+	}
+	return true;
+}
+
+static bool take_run(struct fakegpu *gpu, uint32_t count, uint32_t *ids)
+{
+	uint32_t runs = gpu->block_count / count, at;
+
+	if (runs == 0)
+		return false;
+	at = (uint32_t)random_below(&gpu->random, runs);
+	for (uint32_t i = 0; i < runs; i++, at = at + 1 < runs ? at + 1 : 0) {
+		if (!run_is_free(gpu, at * count, count))
+			continue;
+		for (uint32_t j = 0; j < count; j++) {
+			ids[j] = at * count + j;
+			gpu->in_use[ids[j]] = true;
+		}
+		return true;
+	}
+	return false;
+}
+
 bool fakegpu_take(struct fakegpu *gpu, uint32_t count, uint32_t *ids)
 {
+	if (gpu->contiguous)
+		return take_run(gpu, count, ids);
 	if (count > gpu->free_count)
 		return false;
 	for (uint32_t i = 0; i < count; i++) {
@@ -91,7 +121,8 @@ void fakegpu_give(struct fakegpu *gpu, uint32_t count, const uint32_t *ids, bool
 
 	for (uint32_t i = 0; i < count; i++) {
 		gpu->in_use[ids[i]] = false;
-		gpu->free_ids[gpu->free_count++] = ids[i];
+		if (!gpu->contiguous)
+			gpu->free_ids[gpu->free_count++] = ids[i];
 	}
 	for (uint32_t plane = 0; edges && plane < gpu->shape.planes; plane++) {
 		for (uint32_t i = 0; i < count; i++) {

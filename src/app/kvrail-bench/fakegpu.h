@@ -33,7 +33,8 @@ struct fakegpu {
 	struct kvr_plane *planes;
 	uint32_t *free_ids; /* free_count ids in no order */
 	uint32_t free_count;
-	bool *in_use; /* by block id */
+	bool *in_use;    /* by block id */
+	bool contiguous; /* set after fakegpu_init, with all blocks free: fakegpu_take gives ids in a row */
 	struct random random;
 };
 
@@ -64,7 +65,8 @@ static inline uint8_t *fakegpu_block(const struct fakegpu *gpu, uint32_t plane, 
 	return (uint8_t *)gpu->planes[plane].address + (uint64_t)id * gpu->shape.block_bytes;
 }
 
-/* False when there are not so many: nothing is taken. */
+/* At random from all that are free; `contiguous`: a run of ids that begins at a multiple of count. False when there
+ * are not so many: nothing is taken. */
 KVR_MUST_CHECK bool fakegpu_take(struct fakegpu *gpu, uint32_t count, uint32_t *ids);
 /* Their edges become poison again, unless `edges` is false. */
 void fakegpu_give(struct fakegpu *gpu, uint32_t count, const uint32_t *ids, bool edges);

@@ -4,19 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "app/kvrail-bench/load_private.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 
-#define WARM_UP_NS (200 * KVR_MS)
 #define CHUNK_BLOCKS 16
 #define REQUEST_BYTES ((uint64_t)8 << 20)
 #define LOOKUP_CHUNKS 512
 #define SESSION_STORES 32
-#define LOOKUP_CHAINS 4
+#define LOOKUP_CHAINS 64 /* of all clients */
 #define CEILING_SLICES 3
 #define SET_BYTES_MAX ((uint64_t)512 << 20) /* when nobody said how much: half of a default L1 */
 
@@ -42,6 +40,23 @@ static int ask_server(struct load *load, char *why, size_t why_size)
 	return error;
 }
 
+static int plan_model(struct load *load, char *why, size_t why_size)
+{
+	const struct load_settings *settings = load->settings;
+	uint32_t block_tokens = load->info.chunk_tokens % CHUNK_BLOCKS == 0 ? load->info.chunk_tokens / CHUNK_BLOCKS
+									    : load->info.chunk_tokens;
+	struct shape *shape = &load->shape;
+	int error = geometry_shape(geometry_find(settings->model), settings->tp, block_tokens, load->info.chunk_tokens,
+		settings->scale, shape, why, why_size);
+
+	if (error)
+		return error;
+	/* One rank alone. */
+	shape->ranks = shape->holders = shape->readers = 1;
+	shape->chunk_bytes_total = shape->object_bytes;
+	return 0;
+}
+
 static void plan_shape(struct load *load)
 {
 	const struct load_settings *settings = load->settings;
@@ -57,11 +72,17 @@ static void plan_shape(struct load *load)
 	shape->block_bytes = small ? GEOMETRY_BLOCK_BYTES_MIN : (uint32_t)settings->block_bytes;
 	shape->object_bytes = (uint64_t)shape->block_bytes * shape->planes * shape->chunk_blocks;
 	shape->chunk_bytes_total = shape->object_bytes;
+}
+
+static void plan_chunks(struct load *load)
+{
+	const struct load_settings *settings = load->settings;
+
 	load->chunks = settings->chunks;
 	if (!load->chunks && settings->op == LOAD_LOOKUP)
 		load->chunks = LOOKUP_CHUNKS;
 	if (!load->chunks)
-		load->chunks = (uint32_t)kvr_min_u64(64, kvr_max_u64(1, REQUEST_BYTES / shape->object_bytes));
+		load->chunks = (uint32_t)kvr_min_u64(64, kvr_max_u64(1, REQUEST_BYTES / load->shape.object_bytes));
 	load->chunks = (uint32_t)kvr_min_u64(load->chunks, load->info.chunks_max);
 	load->stores = (uint32_t)kvr_min_u64(SESSION_STORES, load->info.chunks_max / load->chunks);
 }
@@ -74,16 +95,25 @@ static int plan(struct load *load, char *why, size_t why_size)
 
 	if (error)
 		return error;
-	plan_shape(load);
+	if (settings->model[0] && load_moves_bytes(load))
+		error = plan_model(load, why, why_size);
+	else
+		plan_shape(load);
+	if (error)
+		return error;
+	plan_chunks(load);
+	load->depth = load_depth(settings);
+	load->crowded = settings->clients >= load->machine.cores;
 	request = load->chunks * load->shape.object_bytes;
 	set = settings->set_bytes
 		? settings->set_bytes / settings->clients
 		: kvr_min_u64(machine_working_set(&load->machine, 1), SET_BYTES_MAX) / settings->clients;
-	load->chains = settings->op == LOAD_LOOKUP
-		? kvr_max_u64(LOOKUP_CHAINS, settings->depth)
-		: (uint32_t)kvr_max_u64(kvr_max_u64(set / request, 2), settings->depth);
+	load->chains = settings->op == LOAD_LOOKUP && !settings->set_bytes
+		? (uint32_t)kvr_max_u64(LOOKUP_CHAINS / settings->clients, load->depth)
+		: (uint32_t)kvr_max_u64(kvr_max_u64(set / request, 2), load->depth);
+	load->strangers = load_asks(load) && settings->hit_percent < 100 ? load->depth : 0;
 	/* As much paged memory as there is in the set, so that both sides of a copy are beyond the caches. */
-	blocks = kvr_max_u64(set / request, settings->depth) * load->chunks * load->shape.chunk_blocks;
+	blocks = kvr_max_u64(set / request, load->depth) * load->chunks * load->shape.chunk_blocks;
 	if (!load_moves_bytes(load))
 		blocks = (uint64_t)load->chunks * load->shape.chunk_blocks;
 	if (blocks > UINT32_MAX / 2 ||
@@ -99,30 +129,36 @@ static int plan(struct load *load, char *why, size_t why_size)
 	load->endpoints.run = load->run;
 	load->endpoints.shape = load->shape;
 	load->endpoints.seed = settings->seed;
-	return 0;
+	return skew_init(&load->skew, load->chains, settings->skew_theta)
+		? refuse(why, why_size, -ENOMEM, "out of memory")
+		: 0;
 }
 
 static int open_client(struct load_client *client, char *why, size_t why_size)
 {
 	struct load *load = client->load;
-	uint32_t depth = load->settings->depth;
+	const struct load_settings *settings = load->settings;
 	int error;
 
 	measure_init(&client->measure);
-	random_init(&client->random, load->settings->seed + client->number);
-	client->chains = calloc(load->chains, sizeof(*client->chains));
-	client->slots = calloc(depth, sizeof(*client->slots));
+	random_init(&client->random, settings->seed + client->number);
+	if (settings->rate)
+		pacing_init(&client->pacing, (double)settings->rate / settings->clients, settings->arrival == LOAD_EVEN,
+			settings->seed + 1000 + client->number);
+	client->chains = calloc(load->chains + load->strangers, sizeof(*client->chains));
+	client->slots = calloc(load->depth, sizeof(*client->slots));
 	client->tokens = calloc(
 		(size_t)load->stores * load->chunks * load->shape.chunk_tokens, sizeof(*client->tokens));
 	if (!client->chains || !client->slots || !client->tokens)
 		return refuse(why, why_size, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < depth; i++) {
+	for (uint32_t i = 0; i < load->depth; i++) {
 		client->slots[i].ids = calloc((size_t)load->chunks * load->shape.chunk_blocks, sizeof(uint32_t));
 		client->slots[i].outcomes = calloc(load->chunks, 1);
 		if (!client->slots[i].ids || !client->slots[i].outcomes)
 			return refuse(why, why_size, -ENOMEM, "out of memory");
 	}
 	error = endpoint_open_rank(&client->endpoint, &load->endpoints, 0, why, why_size);
+	client->endpoint.gpu.contiguous = settings->blocks == LOAD_CONTIGUOUS;
 	if (!error && load_has_set(load))
 		error = load_set_store(client, why, why_size);
 	return error;
@@ -131,7 +167,7 @@ static int open_client(struct load_client *client, char *why, size_t why_size)
 static void close_client(struct load_client *client)
 {
 	load_set_close(client);
-	for (uint32_t i = 0; client->slots && i < client->load->settings->depth; i++) {
+	for (uint32_t i = 0; client->slots && i < client->load->depth; i++) {
 		free(client->slots[i].ids);
 		free(client->slots[i].outcomes);
 	}
@@ -179,6 +215,8 @@ static void load_close(struct load *load)
 	}
 	free(load->clients);
 	free(load->rounds);
+	free(load->intervals);
+	skew_fini(&load->skew);
 	ceiling_fini(&load->ceiling);
 	gate_fini(&load->gate);
 	complaints_fini(&load->complaints);
@@ -204,6 +242,9 @@ static void note_round(struct load *load, uint64_t now_ns)
 
 	sums(load, &bytes, &operations);
 	round->seconds = (double)(now_ns - load->round_begin_ns) / (double)KVR_SECOND;
+	round->requests = operations - load->round_operations;
+	round->cpu_seconds = load_cpu() - load->round_cpu;
+	round->server_cpu_seconds = load_server_cpu(load) - load->round_server_cpu;
 	round->gbps = (double)(bytes - load->round_bytes) / 1e9 / round->seconds;
 	round->operations = (double)(operations - load->round_operations) / round->seconds;
 }
@@ -221,30 +262,13 @@ void load_round_end(void *context)
 		ceiling_measure(&load->ceiling, &load->clients[0].endpoint.gpu, false);
 	load->round += begun;
 	sums(load, &load->round_bytes, &load->round_operations);
+	load->round_cpu = load_cpu();
+	load->round_server_cpu = load_server_cpu(load);
 	load->round_begin_ns = clock_now_ns();
+	if (begun && !load->first_round_ns)
+		load->first_round_ns = load->round_begin_ns;
 	load->round_end_ns = load->round_begin_ns +
-		(begun ? load->settings->seconds * KVR_SECOND / load->settings->rounds : WARM_UP_NS);
-}
-
-static void watch(struct load *load, const int *interrupted)
-{
-	struct timespec pause = { 0, (long)(20 * KVR_MS) };
-	bool tty = isatty(STDERR_FILENO) && strcmp(load->settings->json, "-") != 0, over = false;
-
-	while (!over) {
-		nanosleep(&pause, NULL);
-		if (interrupted && kvr_load_acquire(interrupted))
-			kvr_store_release(&load->complaints.stop, 1);
-		pthread_mutex_lock(&load->gate.mutex);
-		over = load->over;
-		if (tty && load->rounds_done > 0)
-			fprintf(stderr, "\rround %u of %u: %.2f GB/s, %.0f a second\033[K", load->rounds_done,
-				load->settings->rounds, load->rounds[load->rounds_done - 1].gbps,
-				load->rounds[load->rounds_done - 1].operations);
-		pthread_mutex_unlock(&load->gate.mutex);
-	}
-	if (tty)
-		fprintf(stderr, "\r\033[K");
+		(begun ? load->settings->seconds * KVR_SECOND / load->settings->rounds : load->settings->warm_up_ns);
 }
 
 static void run_clients(struct load *load, const int *interrupted)
@@ -263,7 +287,7 @@ static void run_clients(struct load *load, const int *interrupted)
 		}
 	}
 	if (any)
-		watch(load, interrupted);
+		load_watch(load, interrupted);
 	for (uint32_t i = 0; i < load->settings->clients; i++) {
 		if (load->clients[i].started)
 			pthread_join(load->clients[i].thread, NULL);
@@ -300,6 +324,7 @@ int load_run(const struct load_settings *settings, const int *interrupted)
 		fprintf(stderr, "kvrail-bench: %s\n", why);
 	} else {
 		run_clients(load, interrupted);
+		machine_finish(&load->machine);
 		for (uint32_t i = 0; settings->verify && load_has_set(load) && i < settings->clients; i++)
 			load_set_verify(&load->clients[i]);
 		clear_server(load);

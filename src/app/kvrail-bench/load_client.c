@@ -1,8 +1,13 @@
-/* load_client.c - one thread that keeps `depth` requests in flight until the round is over. */
+/*
+ * load_client.c - one thread that keeps `depth` requests in flight until the round is over, or begins them at their times
+ * (--rate), with at most `depth` in flight: those that are due meanwhile wait, and their latency says so.
+ */
 #include "app/kvrail-bench/load_private.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
@@ -11,6 +16,8 @@
 #define SPIN_NS (50 * KVR_US)
 #define RETRY_NS (50 * KVR_US)
 #define WAIT_NS (500 * KVR_US)
+#define WAIT_CROWDED_NS (10 * KVR_MS)
+#define NAP_MIN_NS (200 * KVR_US) /* shorter ones end late */
 #define REPLY_LIMIT_NS (30 * KVR_SECOND)
 
 static void fail(struct load_client *client, struct load_slot *slot, int error, const char *words)
@@ -24,17 +31,26 @@ static void fail(struct load_client *client, struct load_slot *slot, int error, 
 
 /* ---- which request ---- */
 
-static struct load_chain *choose_chain(struct load_client *client)
+/* The one at `at` of `count`. Several RETRIEVEs of one session at once are good, but two LOOKUPs and an END between them
+ * are not what is measured: then the next one that nobody uses. */
+static struct load_chain *free_chain(struct load_chain *chains, uint32_t count, uint32_t at, bool alone)
 {
-	uint32_t at = (uint32_t)random_below(&client->random, client->load->chains);
-
-	/* Two requests of one session at once are good, but two LOOKUPs and an END between them are not what is
-	 * measured. */
-	for (uint32_t i = 0; i < client->load->chains; i++, at = at + 1 < client->load->chains ? at + 1 : 0) {
-		if (!client->chains[at].busy)
-			return &client->chains[at];
+	for (uint32_t i = 0; i < count; i++, at = at + 1 < count ? at + 1 : 0) {
+		if (!alone || !chains[at].users)
+			return &chains[at];
 	}
 	return NULL;
+}
+
+static struct load_chain *choose_chain(struct load_client *client, enum measure_op op)
+{
+	struct load *load = client->load;
+
+	if (load->strangers && !random_chance(&client->random, load->settings->hit_percent, 100))
+		return free_chain(client->chains + load->chains, load->strangers,
+			(uint32_t)random_below(&client->random, load->strangers), op == MEASURE_LOOKUP);
+	return free_chain(
+		client->chains, load->chains, skew_choose(&load->skew, &client->random), op == MEASURE_LOOKUP);
 }
 
 static enum measure_op choose_op(struct load_client *client)
@@ -94,10 +110,10 @@ static void slot_free(struct load_client *client, struct load_slot *slot)
 	if (slot->session && slot->stores == client->load->stores)
 		(void)kvr_session_destroy(&slot->session);
 	if (slot->chain)
-		slot->chain->busy = false;
+		slot->chain->users--;
 	slot->blocks_taken = false;
 	slot->chain = NULL;
-	slot->in_use = false;
+	slot->ready = slot->begun = false;
 }
 
 static void slot_submit(struct load_client *client, struct load_slot *slot)
@@ -116,20 +132,17 @@ static void slot_submit(struct load_client *client, struct load_slot *slot)
 	}
 }
 
-static void slot_begin(struct load_client *client, struct load_slot *slot)
+static void slot_prepare(struct load_client *client, struct load_slot *slot)
 {
 	uint32_t count = client->load->chunks * client->load->shape.chunk_blocks;
 	int error = 0;
 
 	slot->op = choose_op(client);
-	slot->in_use = true;
 	if (slot->op == MEASURE_LOOKUP || slot->op == MEASURE_RETRIEVE) {
-		slot->chain = choose_chain(client);
-		if (!slot->chain) {
-			slot->in_use = false;
+		slot->chain = choose_chain(client, slot->op);
+		if (!slot->chain)
 			return;
-		}
-		slot->chain->busy = true;
+		slot->chain->users++;
 	} else if (slot->op == MEASURE_STORE && !slot->session) {
 		slot->stores = 0;
 		error = load_session(
@@ -144,7 +157,15 @@ static void slot_begin(struct load_client *client, struct load_slot *slot)
 		slot_free(client, slot);
 		return;
 	}
-	slot->begin_ns = clock_now_ns();
+	slot->ready = true;
+}
+
+/* due_ns 0: now */
+static void slot_begin(struct load_client *client, struct load_slot *slot, uint64_t due_ns)
+{
+	slot->ready = false;
+	slot->begun = true;
+	slot->begin_ns = due_ns ? due_ns : clock_now_ns();
 	slot_submit(client, slot);
 }
 
@@ -161,7 +182,12 @@ static uint64_t transfer_result(struct load_client *client, struct load_slot *sl
 		of[slot->outcomes[i] <= KVR_CANCELED ? slot->outcomes[i] : 0]++;
 	kvr_counter_add(&counters->chunks_stored, of[KVR_STORED]);
 	kvr_counter_add(&counters->chunks_without_memory, of[KVR_NO_MEMORY]);
-	kvr_counter_add(&counters->chunks_missing, of[KVR_MISSING]);
+	if (!slot->chain || slot->chain->stored)
+		kvr_counter_add(&counters->chunks_missing, of[KVR_MISSING]);
+	if (slot->op == MEASURE_RETRIEVE) {
+		kvr_counter_add(&counters->tokens, client->load->chunks);
+		kvr_counter_add(&counters->hit_tokens, of[KVR_DELIVERED]);
+	}
 	if (of[0] + of[KVR_FAILED_CHUNK] + of[KVR_CANCELED] > 0)
 		fail(client, slot, -EIO, "some chunks failed");
 	moved = (of[KVR_STORED] + of[KVR_DELIVERED]) * client->load->shape.object_bytes;
@@ -187,8 +213,12 @@ static void slot_result(struct load_client *client, struct load_slot *slot, cons
 	}
 	if (slot->op == MEASURE_STORE || slot->op == MEASURE_RETRIEVE)
 		bytes = transfer_result(client, slot, result);
-	if (slot->op == MEASURE_LOOKUP && result->chunks != client->load->chunks)
-		kvr_counter_add(&client->counters.chunks_missing, client->load->chunks - result->chunks);
+	if (slot->op == MEASURE_LOOKUP) {
+		kvr_counter_add(&client->counters.tokens, client->load->chunks);
+		kvr_counter_add(&client->counters.hit_tokens, result->chunks);
+		if (slot->chain->stored)
+			kvr_counter_add(&client->counters.chunks_missing, client->load->chunks - result->chunks);
+	}
 	if (client->load->round > 0)
 		measure_add(&client->measure, slot->op, slot->begin_ns, now_ns, bytes);
 	if (slot->op != MEASURE_END)
@@ -204,8 +234,8 @@ static void slot_result(struct load_client *client, struct load_slot *slot, cons
 	}
 }
 
-/* True when it has been answered. `wait`: up to WAIT_NS. */
-static bool slot_look(struct load_client *client, struct load_slot *slot, bool wait)
+/* True when it has been answered. wait_ns: up to so long, 0: looks. */
+static bool slot_look(struct load_client *client, struct load_slot *slot, uint64_t wait_ns)
 {
 	struct kvr_result result = { .error = 0 };
 	int error;
@@ -215,15 +245,15 @@ static bool slot_look(struct load_client *client, struct load_slot *slot, bool w
 			slot_submit(client, slot);
 		return false;
 	}
-	if (wait)
-		error = kvr_wait(client->endpoint.client, slot->ticket, WAIT_NS, &result);
+	if (wait_ns)
+		error = kvr_wait(client->endpoint.client, slot->ticket, wait_ns, &result);
 	else
 		error = kvr_poll(client->endpoint.client, slot->ticket, &result);
 	if (endpoint_answered(error, &result)) {
 		slot_result(client, slot, &result);
 		return true;
 	}
-	if (wait && clock_now_ns() - slot->begin_ns > REPLY_LIMIT_NS) {
+	if (wait_ns && clock_now_ns() > slot->begin_ns + REPLY_LIMIT_NS) {
 		fail(client, slot, -ETIMEDOUT, "no reply within 30 s");
 		(void)kvr_cancel(client->endpoint.client, slot->ticket);
 		slot->begin_ns = clock_now_ns();
@@ -232,37 +262,122 @@ static bool slot_look(struct load_client *client, struct load_slot *slot, bool w
 	return false;
 }
 
+/* ---- the round ---- */
+
+/* Begins what is due, of what is ready. */
+static void begin_due(struct load_client *client, struct load_slot *slot)
+{
+	uint64_t due_ns, now_ns;
+
+	if (!client->load->settings->rate) {
+		slot_begin(client, slot, 0);
+		return;
+	}
+	due_ns = pacing_due(&client->pacing);
+	now_ns = clock_now_ns();
+	if (due_ns > now_ns || due_ns >= client->load->round_end_ns)
+		return;
+	if (client->load->round > 0)
+		histogram_add(&client->measure.lag, now_ns - due_ns);
+	pacing_advance(&client->pacing);
+	slot_begin(client, slot, due_ns);
+}
+
+/* What was due and not begun when the round ended: how long it had waited by then counts as its latency, which is less than
+ * it would have been. */
+static void count_backlog(struct load_client *client)
+{
+	const struct load *load = client->load;
+
+	for (; pacing_due(&client->pacing) < load->round_end_ns; pacing_advance(&client->pacing)) {
+		enum measure_op op = choose_op(client);
+
+		if (load->round == 0)
+			continue;
+		measure_add(&client->measure, op, pacing_due(&client->pacing), load->round_end_ns, 0);
+		kvr_counter_add(&client->counters.backlog, 1);
+	}
+}
+
+/* Nothing happened: waits for the oldest request, or for the next one to be due, without being late for it. */
+static void rest(struct load_client *client, struct load_slot *oldest, uint64_t idle_ns)
+{
+	const struct load *load = client->load;
+	uint64_t now_ns = clock_now_ns(), wait_ns = load->crowded ? WAIT_CROWDED_NS : WAIT_NS;
+	struct timespec nap;
+
+	if (load->settings->rate) {
+		uint64_t due_ns = pacing_due(&client->pacing);
+
+		wait_ns = kvr_min_u64(wait_ns, due_ns > now_ns ? due_ns - now_ns : 0);
+		if (wait_ns < NAP_MIN_NS) {
+			if (load->crowded)
+				sched_yield();
+			return;
+		}
+		wait_ns -= NAP_MIN_NS / 2;
+	}
+	if (!load->crowded && now_ns - idle_ns < SPIN_NS)
+		return;
+	if (oldest) {
+		slot_look(client, oldest, wait_ns);
+	} else if (load->settings->rate) {
+		nap = (struct timespec){ 0, (long)wait_ns };
+		nanosleep(&nap, NULL);
+	}
+}
+
+/* One look at all slots. How many requests are under way; *oldest: the one that began first, NULL: none. */
+static uint32_t look_around(struct load_client *client, bool may_begin, bool *progress, struct load_slot **oldest)
+{
+	uint32_t active = 0;
+
+	*progress = false;
+	*oldest = NULL;
+	for (uint32_t i = 0; i < client->load->depth; i++) {
+		struct load_slot *slot = &client->slots[i];
+
+		if (slot->begun)
+			*progress |= slot_look(client, slot, 0);
+		if (!slot->begun && !slot->ready && may_begin)
+			slot_prepare(client, slot);
+		if (slot->ready && may_begin)
+			begin_due(client, slot);
+		active += slot->begun;
+		if (slot->begun && (!*oldest || slot->begin_ns < (*oldest)->begin_ns))
+			*oldest = slot;
+	}
+	return active;
+}
+
 static void run_round(struct load_client *client)
 {
 	struct load *load = client->load;
+	struct load_slot *oldest;
 	uint64_t idle_ns = 0;
 	uint32_t active;
+	bool may_begin;
 
+	if (load->settings->rate)
+		pacing_start(&client->pacing, clock_now_ns());
 	do {
-		bool may_begin = clock_now_ns() < load->round_end_ns && !kvr_load_acquire(&load->complaints.stop);
-		struct load_slot *first = NULL;
-		bool progress = false;
+		bool progress;
 
-		active = 0;
-		for (uint32_t i = 0; i < load->settings->depth; i++) {
-			struct load_slot *slot = &client->slots[i];
-
-			if (slot->in_use)
-				progress |= slot_look(client, slot, false);
-			if (!slot->in_use && may_begin)
-				slot_begin(client, slot);
-			active += slot->in_use;
-			if (slot->in_use && !first)
-				first = slot;
-		}
+		may_begin = clock_now_ns() < load->round_end_ns && !kvr_load_acquire(&load->complaints.stop);
+		active = look_around(client, may_begin, &progress, &oldest);
 		if (progress)
 			idle_ns = 0;
 		else if (idle_ns == 0)
 			idle_ns = clock_now_ns();
-		else if (first && clock_now_ns() - idle_ns > SPIN_NS)
-			slot_look(client, first, true);
-		active += may_begin;
-	} while (active > 0);
+		else
+			rest(client, oldest, idle_ns);
+	} while (active > 0 || may_begin);
+	if (load->settings->rate)
+		count_backlog(client);
+	for (uint32_t i = 0; i < load->depth; i++) {
+		if (client->slots[i].ready)
+			slot_free(client, &client->slots[i]);
+	}
 }
 
 void *load_client_main(void *context)

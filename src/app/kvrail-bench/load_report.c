@@ -1,21 +1,12 @@
-#include "app/kvrail-bench/load_private.h"
+#include "app/kvrail-bench/load_report.h"
 #include "app/kvrail-bench/report.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const op_words[] = { "ping", "lookup", "store", "retrieve", "mixed" };
+const char *const load_op_words[] = { "ping", "lookup", "store", "retrieve", "mixed" };
 
-struct results {
-	struct counters sum;
-	struct op_result ops[MEASURE_OPS];
-	double gbps, operations; /* medians of the rounds */
-	double to_blocks, from_blocks;
-	double ceiling; /* what this kind of load is compared with */
-	double seconds;
-};
-
-static int collect(const struct load *load, struct results *results)
+static int collect(const struct load *load, struct load_results *results)
 {
 	uint32_t clients = load->settings->clients;
 	struct measure **measures = calloc(clients, sizeof(struct measure *));
@@ -31,6 +22,7 @@ static int collect(const struct load *load, struct results *results)
 	for (uint32_t i = 0; i < clients; i++) {
 		measures[i] = &load->clients[i].measure;
 		counters_sum(&results->sum, &load->clients[i].counters);
+		histogram_merge(&results->lag, &load->clients[i].measure.lag);
 	}
 	for (unsigned op = 0; op < MEASURE_OPS; op++)
 		measure_result(measures, clients, (enum measure_op)op, &results->ops[op]);
@@ -42,6 +34,12 @@ static int collect(const struct load *load, struct results *results)
 	for (uint32_t i = 0; i < load->rounds_done; i++)
 		values[i] = load->rounds[i].operations;
 	results->operations = median_of(values, load->rounds_done);
+	for (uint32_t i = 0; i < load->rounds_done; i++)
+		values[i] = load->rounds[i].cpu_seconds * 1e6 / (double)kvr_max_u64(load->rounds[i].requests, 1);
+	results->cpu_us = median_of(values, load->rounds_done);
+	for (uint32_t i = 0; i < load->rounds_done; i++)
+		values[i] = load->rounds[i].server_cpu_seconds * 1e6 / (double)kvr_max_u64(load->rounds[i].requests, 1);
+	results->server_cpu_us = median_of(values, load->rounds_done);
 	results->to_blocks = ceiling_to_blocks(&load->ceiling);
 	results->from_blocks = ceiling_from_blocks(&load->ceiling);
 	if (load->settings->op == LOAD_MIXED)
@@ -53,16 +51,40 @@ static int collect(const struct load *load, struct results *results)
 	return 0;
 }
 
-static void table(const struct load *load, const struct results *results, struct text *out)
+static void table_extras(const struct load *load, const struct load_results *results, struct text *out)
+{
+	const struct load_settings *settings = load->settings;
+	char due[TEXT_SHORT], most[TEXT_SHORT], backlog[REPORT_NUMBER];
+
+	if (settings->rate) {
+		text_append(out, "  open loop  %llu a second wanted, %s arrivals; begun late by %s (p99), %s (max)\n",
+			(unsigned long long)settings->rate, settings->arrival == LOAD_EVEN ? "even" : "Poisson",
+			text_time(due, histogram_percentile(&results->lag, 990000)), text_time(most, results->lag.max));
+		if (results->sum.backlog)
+			text_append(out,
+				"  note: %s requests were due and not begun when their round ended; they are in the "
+				"latencies with the time they had waited: the server, or --depth, does not keep up\n",
+				report_number(backlog, results->sum.backlog));
+	}
+	if (load_asks(load) && results->sum.tokens)
+		text_append(out, "  hits       %.2f %% of the chunks asked for\n",
+			100.0 * (double)results->sum.hit_tokens / (double)results->sum.tokens);
+	text_append(out, "  processor  %.2f us a request in this process", results->cpu_us);
+	if (settings->server_pid)
+		text_append(out, ", %.2f us in the server", results->server_cpu_us);
+	text_append(out, "\n");
+}
+
+static void table(const struct load *load, const struct load_results *results, struct text *out)
 {
 	const struct load_settings *settings = load->settings;
 	char page[TEXT_SHORT], request[TEXT_SHORT], set[TEXT_SHORT];
 
 	text_append(out, "%s: pages of %s, %u plane%s, %u chunk%s a request (%s), %u client%s, depth %u\n",
-		op_words[settings->op], text_size(page, load->shape.block_bytes), load->shape.planes,
+		load_op_words[settings->op], text_size(page, load->shape.block_bytes), load->shape.planes,
 		load->shape.planes == 1 ? "" : "s", load->chunks, load->chunks == 1 ? "" : "s",
 		text_size(request, load->chunks * load->shape.object_bytes), settings->clients,
-		settings->clients == 1 ? "" : "s", settings->depth);
+		settings->clients == 1 ? "" : "s", load->depth);
 	if (load_has_set(load))
 		text_append(out, "  set        %u chains, %s\n", load->chains * settings->clients,
 			text_size(set,
@@ -73,6 +95,7 @@ static void table(const struct load *load, const struct results *results, struct
 	if (results->ceiling > 0)
 		text_append(out, ", %.1f %% of memcpy", 100 * results->gbps / results->ceiling);
 	text_append(out, " (medians of %u rounds, %.1f s)\n", load->rounds_done, results->seconds);
+	table_extras(load, results, out);
 	report_op_heading(out);
 	for (unsigned op = 0; op < MEASURE_OPS; op++) {
 		if (results->ops[op].count)
@@ -87,10 +110,10 @@ static void table(const struct load *load, const struct results *results, struct
 		(unsigned long long)load->complaints.count, (unsigned long long)results->sum.retries,
 		(unsigned long long)results->sum.chunks_missing,
 		(unsigned long long)results->sum.chunks_without_memory);
-	machine_append_warnings(&load->machine, out);
+	machine_append_warnings(&load->machine, settings->clients + 1, out);
 }
 
-static void json_ratio(const struct load *load, const struct results *results, struct text *out)
+static void json_ratio(const struct load *load, const struct load_results *results, struct text *out)
 {
 	uint32_t op = load->settings->op;
 	double retrieve = results->ops[MEASURE_RETRIEVE].gbps, store = results->ops[MEASURE_STORE].gbps;
@@ -103,7 +126,45 @@ static void json_ratio(const struct load *load, const struct results *results, s
 	report_ratio_json(out, "all", results->gbps, results->ceiling);
 }
 
-static void json(const struct load *load, const struct results *results, struct text *out)
+static void json_intervals(const struct load *load, struct text *out)
+{
+	text_append(out, "  \"intervals\": [");
+	for (size_t i = 0; i < load->interval_count; i++) {
+		const struct load_interval *interval = &load->intervals[i];
+
+		text_append(out,
+			"%s\n    {\"seconds\": %.3f, \"operations_per_second\": %.3f, \"gbps\": %.4f, \"p50_us\": %.3f, "
+			"\"p99_us\": %.3f, \"p999_us\": %.3f, \"max_us\": %.3f}",
+			i ? "," : "", interval->seconds, interval->operations, interval->gbps,
+			(double)interval->p50_ns / 1000, (double)interval->p99_ns / 1000,
+			(double)interval->p999_ns / 1000, (double)interval->max_ns / 1000);
+	}
+	text_append(out, "%s],\n", load->interval_count ? "\n  " : "");
+}
+
+static void json_extras(const struct load *load, const struct load_results *results, struct text *out)
+{
+	const struct load_settings *settings = load->settings;
+
+	text_append(out,
+		"  \"rate\": %llu, \"arrival\": \"%s\", \"backlog\": %llu, \"lag_p99_us\": %.3f, \"hit_percent\": %u, "
+		"\"hit_ratio\": ",
+		(unsigned long long)settings->rate, settings->arrival == LOAD_EVEN ? "even" : "poisson",
+		(unsigned long long)results->sum.backlog, (double)histogram_percentile(&results->lag, 990000) / 1000,
+		settings->hit_percent);
+	if (load_asks(load) && results->sum.tokens)
+		text_append(out, "%.6f", (double)results->sum.hit_tokens / (double)results->sum.tokens);
+	else
+		text_append(out, "null");
+	text_append(out,
+		", \"skew\": %.4g, \"blocks\": \"%s\", \"cpu_us\": %.4f, \"server_cpu_us\": ", settings->skew_theta,
+		settings->blocks == LOAD_CONTIGUOUS ? "contiguous" : "scattered", results->cpu_us);
+	text_append(out, settings->server_pid ? "%.4f,\n" : "null,\n", results->server_cpu_us);
+	load_benchmarks_json(load, results, out);
+	json_intervals(load, out);
+}
+
+static void json(const struct load *load, const struct load_results *results, struct text *out)
 {
 	const struct load_settings *settings = load->settings;
 	unsigned long long request_bytes = load->chunks * load->shape.object_bytes;
@@ -114,20 +175,22 @@ static void json(const struct load *load, const struct results *results, struct 
 	text_append(out,
 		", \"op\": \"%s\", \"size\": %u, \"planes\": %u, \"chunks\": %u, \"request_bytes\": %llu, "
 		"\"clients\": %u, \"depth\": %u,\n  \"machine\": {",
-		op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks, request_bytes,
-		settings->clients, settings->depth);
+		load_op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks, request_bytes,
+		settings->clients, load->depth);
 	machine_append_json(&load->machine, out);
 	text_append(out,
 		"},\n  \"seconds\": %.6f, \"rounds\": %u, \"operations_per_second\": %.3f, \"gbps\": %.4f, "
 		"\"errors\": %llu, \"retries\": %llu,\n"
 		"  \"bytes_stored\": %llu, \"bytes_retrieved\": %llu, \"verified_bytes\": %llu, "
-		"\"mismatched_bytes\": %llu, \"chunks_missing\": %llu, \"chunks_no_memory\": %llu,\n  \"ops\": {",
+		"\"mismatched_bytes\": %llu, \"chunks_missing\": %llu, \"chunks_no_memory\": %llu,\n",
 		results->seconds, load->rounds_done, results->operations, results->gbps,
 		(unsigned long long)load->complaints.count, (unsigned long long)results->sum.retries,
 		(unsigned long long)results->sum.bytes_stored, (unsigned long long)results->sum.bytes_retrieved,
 		(unsigned long long)results->sum.verified_bytes, (unsigned long long)results->sum.mismatched_bytes,
 		(unsigned long long)results->sum.chunks_missing,
 		(unsigned long long)results->sum.chunks_without_memory);
+	json_extras(load, results, out);
+	text_append(out, "  \"ops\": {");
 	for (unsigned op = 0; op < MEASURE_OPS; op++) {
 		if (!results->ops[op].count)
 			continue;
@@ -144,7 +207,7 @@ static void json(const struct load *load, const struct results *results, struct 
 
 int load_report(struct load *load)
 {
-	struct results *results = calloc(1, sizeof(*results));
+	struct load_results *results = calloc(1, sizeof(*results));
 	const char *path = load->settings->json;
 	struct text out = { 0 };
 	int error = results ? collect(load, results) : -1;

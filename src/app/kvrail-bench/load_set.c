@@ -78,9 +78,12 @@ int load_set_store(struct load_client *client, char *why, size_t why_size)
 	uint32_t *ids = calloc(count, sizeof(*ids));
 	int error = ids ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; !error && i < load->chains; i++) {
+	for (uint32_t i = 0; !error && i < load->chains + load->strangers; i++) {
 		client->chains[i].seed = client->next_seed++;
+		client->chains[i].stored = i < load->chains;
 		error = load_session(client, client->chains[i].seed, load->chunks, &client->chains[i].session);
+		if (!client->chains[i].stored)
+			continue;
 		if (!error && !fakegpu_take(&client->endpoint.gpu, count, ids))
 			error = -ENOBUFS;
 		if (!error) {
@@ -150,7 +153,7 @@ void load_set_verify(struct load_client *client)
 
 void load_set_close(struct load_client *client)
 {
-	for (uint32_t i = 0; client->chains && i < client->load->chains; i++) {
+	for (uint32_t i = 0; client->chains && i < client->load->chains + client->load->strangers; i++) {
 		if (!client->chains[i].session)
 			continue;
 		(void)kvr_end(client->chains[i].session, 0);

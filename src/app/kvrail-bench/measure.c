@@ -120,9 +120,12 @@ void measure_result(struct measure *const *measures, size_t count, enum measure_
 		busy_ns = busy_total(busys, count);
 		result->count = latency->count;
 		result->p50_ns = histogram_percentile(latency, 500000);
+		result->p90_ns = histogram_percentile(latency, 900000);
 		result->p99_ns = histogram_percentile(latency, 990000);
 		result->p999_ns = histogram_percentile(latency, 999000);
+		result->p9999_ns = histogram_percentile(latency, 999900);
 		result->max_ns = latency->max;
+		result->mean_ns = latency->count ? (double)latency->sum / (double)latency->count : 0;
 		result->gbps = busy_ns ? (double)result->bytes / (double)busy_ns : 0;
 	}
 	free(busys);

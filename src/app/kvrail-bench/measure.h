@@ -47,13 +47,15 @@ struct counters {
 	uint64_t bytes_stored, bytes_retrieved, verified_bytes, mismatched_bytes;
 	uint64_t chunks_stored, chunks_present, chunks_without_memory, chunks_missing;
 	uint64_t errors, retries;
+	uint64_t backlog; /* open loop: due, and not begun when their round ended */
 };
 /* *into += *from */
 void counters_sum(struct counters *into, const struct counters *from);
 
 /* What is reported of one operation. */
 struct op_result {
-	uint64_t count, p50_ns, p99_ns, p999_ns, max_ns, bytes;
+	uint64_t count, p50_ns, p90_ns, p99_ns, p999_ns, p9999_ns, max_ns, bytes;
+	double mean_ns;
 	double gbps; /* 10^9 bytes a second while at least one was under way */
 };
 void measure_result(struct measure *const *measures, size_t count, enum measure_op op, struct op_result *result);

@@ -131,7 +131,7 @@ static void table(const struct replay *replay, const struct results *results, st
 	report_ceiling(out, &replay->ceiling, &replay->machine);
 	text_append(out, "  errors     %llu, retries %llu\n", (unsigned long long)replay->complaints.count,
 		(unsigned long long)results->sum.retries);
-	machine_append_warnings(&replay->machine, out);
+	machine_append_warnings(&replay->machine, replay->settings->clients + 1, out);
 }
 
 /* ---- JSON ---- */

@@ -8,19 +8,20 @@
 
 void report_op_heading(struct text *out)
 {
-	text_append(out, "  %-10s %10s %11s %11s %11s %11s %10s  %s\n", "operation", "count", "p50", "p99", "p99.9",
-		"max", "GB/s", "of memcpy");
+	text_append(out, "  %-10s %10s %10s %10s %10s %10s %10s %8s  %s\n", "operation", "count", "p50", "p99", "p99.9",
+		"p99.99", "max", "GB/s", "of memcpy");
 }
 
 void report_op(struct text *out, enum measure_op op, const struct op_result *result, double ceiling_gbps)
 {
-	char p50[TEXT_SHORT], p99[TEXT_SHORT], p999[TEXT_SHORT], max[TEXT_SHORT], count[REPORT_NUMBER];
+	char p50[TEXT_SHORT], p99[TEXT_SHORT], p999[TEXT_SHORT], p9999[TEXT_SHORT], max[TEXT_SHORT];
+	char count[REPORT_NUMBER];
 
-	text_append(out, "  %-10s %10s %11s %11s %11s %11s", measure_op_names[op], report_number(count, result->count),
-		text_time(p50, result->p50_ns), text_time(p99, result->p99_ns), text_time(p999, result->p999_ns),
-		text_time(max, result->max_ns));
+	text_append(out, "  %-10s %10s %10s %10s %10s %10s %10s", measure_op_names[op],
+		report_number(count, result->count), text_time(p50, result->p50_ns), text_time(p99, result->p99_ns),
+		text_time(p999, result->p999_ns), text_time(p9999, result->p9999_ns), text_time(max, result->max_ns));
 	if (result->bytes)
-		text_append(out, " %10.2f", result->gbps);
+		text_append(out, " %8.2f", result->gbps);
 	if (result->bytes && ceiling_gbps > 0)
 		text_append(out, "  %.0f %%", 100 * result->gbps / ceiling_gbps);
 	text_append(out, "\n");
@@ -51,10 +52,11 @@ void report_ceiling(struct text *out, const struct ceiling *ceiling, const struc
 void report_op_json(struct text *out, enum measure_op op, const struct op_result *result)
 {
 	text_append(out,
-		"\"%s\": {\"count\": %llu, \"p50_us\": %.3f, \"p99_us\": %.3f, \"p999_us\": %.3f, \"max_us\": "
-		"%.3f, \"bytes\": %llu, \"gbps\": %.4f}",
-		measure_op_names[op], (unsigned long long)result->count, (double)result->p50_ns / 1000,
-		(double)result->p99_ns / 1000, (double)result->p999_ns / 1000, (double)result->max_ns / 1000,
+		"\"%s\": {\"count\": %llu, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": %.3f, \"p99_us\": %.3f, "
+		"\"p999_us\": %.3f, \"p9999_us\": %.3f, \"max_us\": %.3f, \"bytes\": %llu, \"gbps\": %.4f}",
+		measure_op_names[op], (unsigned long long)result->count, result->mean_ns / 1000,
+		(double)result->p50_ns / 1000, (double)result->p90_ns / 1000, (double)result->p99_ns / 1000,
+		(double)result->p999_ns / 1000, (double)result->p9999_ns / 1000, (double)result->max_ns / 1000,
 		(unsigned long long)result->bytes, result->gbps);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app/kvrail-bench/geometry.h"
+#include "base/clock.h"
 
 #define REPLAY(field) offsetof(struct replay_settings, field)
 #define LOAD(field) offsetof(struct load_settings, field)
@@ -79,21 +80,49 @@ static const struct option_spec load_specs[] = {
 	{ "set", OPTION_SIZE, LOAD(set_bytes), 0, "0", NULL, NULL, "Load",
 		"bytes of distinct chunks in all, which must fit into L1; 0: ten times the last-level cache, at "
 		"most 512 MiB" },
-	{ "clients", OPTION_U32, LOAD(clients), 0, "1", "1", "64", "Load",
-		"threads, each with a connection and memory of its own" },
-	{ "depth", OPTION_U32, LOAD(depth), 0, "1", "1", "64", "Load", "requests that one client has in flight" },
-	{ "seconds", OPTION_U32, LOAD(seconds), 0, "5", "1", "86400", "Load", "how long, in all rounds" },
-	{ "rounds", OPTION_U32, LOAD(rounds), 0, "9", "1", "1000", "Load",
-		"memcpy is measured between rounds; medians are reported" },
 	{ "read-percent", OPTION_U32, LOAD(read_percent), 0, "80", NULL, "100", "Load",
 		"mixed: retrieves of a hundred requests" },
-	{ "seed", OPTION_U64, LOAD(seed), 0, "1", NULL, NULL, "Load", "of block ids and of the order of requests" },
+	{ "hit-percent", OPTION_U32, LOAD(hit_percent), 0, "100", NULL, "100", "Load",
+		"lookups and retrieves of a hundred that ask for what is there; the others for what nobody stored" },
+	{ "skew", OPTION_TEXT, LOAD(skew), 32, "0", NULL, NULL, "Load",
+		"how much more often some chains are asked for than others: exponent of Zipf's law, 0 all alike, "
+		"0.99 as in YCSB" },
+	{ "clients", OPTION_U32, LOAD(clients), 0, "1", "1", "64", "Load",
+		"threads, each with a connection and memory of its own" },
+	{ "depth", OPTION_U32, LOAD(depth), 0, "0", NULL, "64", "Load",
+		"requests that one client has in flight, with --rate at most; 0: 1, with --rate 16" },
+	{ "seed", OPTION_U64, LOAD(seed), 0, "1", NULL, NULL, "Load",
+		"of block ids, of the order of requests and of the times between them" },
+	{ "model", OPTION_TEXT, LOAD(model), 64, "", NULL, NULL, "Layout",
+		"size and planes are those of one rank of this model, in place of --size and --planes; "
+		"`kvrail-bench models` lists them" },
+	{ "tp", OPTION_U32, LOAD(tp), 0, "0", NULL, "64", "Layout",
+		"--model: tensor parallel size; 0: what it is usually served with" },
+	{ "scale", OPTION_U32, LOAD(scale), 0, "1", "1", "1000000", "Layout", "--model: divides the bytes per token" },
+	{ "blocks", OPTION_CHOICE, LOAD(blocks), 0, "scattered", "scattered|contiguous", NULL, "Layout",
+		"ids of a request's blocks: at random from all that are free, or one behind the other" },
+	{ "rate", OPTION_U64, LOAD(rate), 0, "0", NULL, "100000000", "Time",
+		"requests a second of all clients together, begun at their times whether or not earlier ones were "
+		"answered (open loop); latency counts from the intended time; 0: each client begins one when "
+		"another is answered (closed loop)" },
+	{ "arrival", OPTION_CHOICE, LOAD(arrival), 0, "poisson", "poisson|even", NULL, "Time",
+		"--rate: times between requests of a client: exponential, or all equal" },
+	{ "warm-up", OPTION_TIME, LOAD(warm_up_ns), 0, "200ms", NULL, "1h", "Time",
+		"not counted, before the first round" },
+	{ "seconds", OPTION_U32, LOAD(seconds), 0, "5", "1", "86400", "Time", "how long, in all rounds" },
+	{ "rounds", OPTION_U32, LOAD(rounds), 0, "9", "1", "1000", "Time",
+		"memcpy is measured between rounds; medians are reported" },
 	{ "verify", OPTION_BOOL, LOAD(verify), 0, "yes", NULL, NULL, "Checks",
 		"at the end retrieve all once more and check every byte" },
 	{ "ceiling", OPTION_BOOL, LOAD(ceiling), 0, "yes", NULL, NULL, "Checks",
 		"measure memcpy of the same pages between rounds" },
+	{ "server-pid", OPTION_U64, LOAD(server_pid), 0, "0", NULL, "4194304", "Output",
+		"process whose processor time is reported as the server's, on this host; 0: unknown" },
+	{ "interval", OPTION_TIME, LOAD(interval_ns), 0, "0", NULL, "1h", "Output",
+		"a line with rate and latencies each so often, as 1s, on standard error and in the JSON; 0: none" },
 	{ "json", OPTION_TEXT, LOAD(json), SETTINGS_TEXT, NULL, NULL, NULL, "Output",
-		"write the results there as JSON; -: to standard output, and nothing else" },
+		"write the results there as JSON, which Google Benchmark's compare.py reads too; -: to standard output, "
+		"and nothing else" },
 };
 
 const struct option_table replay_options = {
@@ -107,7 +136,7 @@ const struct option_table replay_options = {
 
 const struct option_table load_options = {
 	"kvrail-bench load",
-	"does one thing over and over, as fast as the server answers",
+	"does one thing over and over, as fast as the server answers or at a rate",
 	"--server URL --op OP [options]",
 	load_specs,
 	KVR_COUNT_OF(load_specs),
@@ -142,25 +171,33 @@ static int check_server(const struct server_settings *server, struct option_erro
 		: refuse(error, "--key-name and --key-file belong together: one of them is missing");
 }
 
-int replay_settings_check(struct replay_settings *settings, struct option_error *error)
+/* A finite number 0 .. maximum. */
+static bool read_number(const char *text, double maximum, double *value)
 {
-	const char *nearest;
 	char *end;
 
+	*value = strtod(text, &end);
+	return end != text && !*end && isfinite(*value) && *value >= 0 && *value <= maximum;
+}
+
+static int refuse_model(struct option_error *error, const char *model)
+{
+	const char *nearest = geometry_nearest(model);
+
+	snprintf(error->text, sizeof(error->text), "--model %s is not known; %s%s%s`kvrail-bench models` lists all",
+		model, nearest ? "did you mean " : "", nearest ? nearest : "", nearest ? "? " : "");
+	return -EINVAL;
+}
+
+int replay_settings_check(struct replay_settings *settings, struct option_error *error)
+{
 	if (!settings->trace[0])
 		return refuse(error, "--trace FILE is missing");
-	settings->speed_factor = strtod(settings->speed, &end);
-	if (end == settings->speed || *end || !isfinite(settings->speed_factor) || settings->speed_factor < 0 ||
-		settings->speed_factor > 1e9)
+	if (!read_number(settings->speed, 1e9, &settings->speed_factor))
 		return refuse(
 			error, "--speed is a factor: 0 as fast as can be, 1 as in the trace, 100 so many times faster");
-	if (!geometry_find(settings->model)) {
-		nearest = geometry_nearest(settings->model);
-		snprintf(error->text, sizeof(error->text),
-			"--model %s is not known; %s%s%s`kvrail-bench models` lists all", settings->model,
-			nearest ? "did you mean " : "", nearest ? nearest : "", nearest ? "? " : "");
-		return -EINVAL;
-	}
+	if (!geometry_find(settings->model))
+		return refuse_model(error, settings->model);
 	if (settings->capacity && !settings->reference)
 		return refuse(error, "--capacity is for --reference");
 	return check_server(&settings->server, error);
@@ -172,5 +209,11 @@ int load_settings_check(struct load_settings *settings, struct option_error *err
 		return refuse(error, "--size is a multiple of 64 bytes");
 	if (settings->rounds > settings->seconds * 20)
 		return refuse(error, "--rounds: at most 20 for each second of --seconds");
+	if (!read_number(settings->skew, 10, &settings->skew_theta))
+		return refuse(error, "--skew is an exponent from 0, all chains alike, to 10; 0.99 is usual");
+	if (settings->model[0] && !geometry_find(settings->model))
+		return refuse_model(error, settings->model);
+	if (settings->interval_ns && settings->interval_ns < 10 * KVR_MS)
+		return refuse(error, "--interval: at least 10ms");
 	return check_server(&settings->server, error);
 }

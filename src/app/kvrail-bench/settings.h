@@ -52,6 +52,8 @@ struct replay_settings {
 };
 
 enum load_op { LOAD_PING, LOAD_LOOKUP, LOAD_STORE, LOAD_RETRIEVE, LOAD_MIXED };
+enum load_blocks { LOAD_SCATTERED, LOAD_CONTIGUOUS };
+enum load_arrival { LOAD_POISSON, LOAD_EVEN };
 
 struct load_settings {
 	struct server_settings server;
@@ -60,16 +62,34 @@ struct load_settings {
 	uint32_t planes;
 	uint32_t chunks;    /* of a request */
 	uint64_t set_bytes; /* stored before, and read: 0: chosen */
+	char model[64];     /* "": block_bytes and planes hold; else they are taken from it */
+	uint32_t tp;
+	uint32_t scale;
+	uint32_t blocks; /* enum load_blocks */
 	uint32_t clients;
-	uint32_t depth;
+	uint32_t depth;   /* 0: chosen, see load_depth */
+	uint64_t rate;    /* requests a second of all clients; 0: closed loop */
+	uint32_t arrival; /* enum load_arrival */
 	uint32_t seconds;
 	uint32_t rounds;
+	uint64_t warm_up_ns;
 	uint32_t read_percent;
+	uint32_t hit_percent;
+	char skew[32];
+	double skew_theta; /* what `skew` says */
 	uint64_t seed;
 	bool verify;
 	bool ceiling;
+	uint64_t server_pid; /* 0: unknown */
+	uint64_t interval_ns;
 	char json[SETTINGS_TEXT];
 };
+
+/* Requests that one client has in flight at most. */
+static inline uint32_t load_depth(const struct load_settings *settings)
+{
+	return settings->depth ? settings->depth : settings->rate ? 16 : 1;
+}
 
 /* For kvr_open, with the name for the server's status page. The texts stay the settings'. */
 void settings_client(const struct server_settings *server, const char *name, struct kvr_options *options);
