@@ -254,9 +254,12 @@ bool control_step(struct control *control, uint64_t now_ns)
 
 	control->now_ns = now_ns;
 	busy = control_read_mail(control);
-	busy |= control_collect(control->connector);
-	busy |= control_collect(control->importer);
-	busy |= control_collect(control->reclaim);
+	if (!(control->held & CONTROL_HOLD_CONNECT))
+		busy |= control_collect(control->connector);
+	if (!(control->held & CONTROL_HOLD_MEMORY))
+		busy |= control_collect(control->importer);
+	if (!(control->held & CONTROL_HOLD_RECLAIM))
+		busy |= control_collect(control->reclaim);
 	busy |= control_step_clients(control);
 	/* Clients stay while transfers end; then everybody is sent away. */
 	if (control->drained) {
@@ -278,6 +281,11 @@ void control_drain(struct control *control, uint64_t now_ns)
 		return;
 	control->draining = true;
 	control_post(control, MANAGEMENT_DRAIN, NULL, 0);
+}
+
+void control_hold(struct control *control, unsigned which)
+{
+	control->held = which;
 }
 
 bool control_idle(const struct control *control)
@@ -359,7 +367,8 @@ uint32_t control_list_clients(const struct control *control, struct control_clie
 		text_copy(status->state, sizeof(status->state), client_state_name(client->state));
 		status->worker = client->connection.worker_index;
 		status->connected_ns = client->connected_ns;
-		status->last_seen_ns = kvr_load_relaxed(&client->connection.last_seen_ns);
+		status->last_seen_ns = kvr_max_u64(
+			kvr_load_relaxed(&client->connection.last_seen_ns), client->connection.control_seen_ns);
 		status->requests = kvr_load_relaxed(&client->connection.requests);
 		status->bytes_in = kvr_load_relaxed(&client->connection.bytes_in);
 		status->bytes_out = kvr_load_relaxed(&client->connection.bytes_out);

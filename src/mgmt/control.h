@@ -66,6 +66,10 @@ bool control_step(struct control *control, uint64_t now_ns);
 uint64_t control_next_ns(const struct control *control);
 /* Refuses new clients and new work, lets transfers end, then closes everybody. */
 void control_drain(struct control *control, uint64_t now_ns);
+/* For the simulator, with no helper threads: what these helpers have to do is not done meanwhile, as if the kernel took long. A
+ * control thread that is to become idle must not be held. */
+enum control_hold { CONTROL_HOLD_CONNECT = 1, CONTROL_HOLD_MEMORY = 2, CONTROL_HOLD_RECLAIM = 4 };
+void control_hold(struct control *control, unsigned which);
 /* Drained, and no client is left. */
 bool control_idle(const struct control *control);
 uint32_t control_client_count(const struct control *control);

@@ -516,7 +516,7 @@ static bool control_client_flush(struct control_client *client)
 bool control_client_step(struct control_client *client)
 {
 	struct control *control = client->control;
-	bool busy = false;
+	bool busy = false, asked;
 
 	if (client->job.kind != CLIENT_JOB_NONE && client->job.waiting)
 		client->job.waiting = !helper_submit(control_helper_of(control, client->job.kind), &client->job.job);
@@ -528,7 +528,11 @@ bool control_client_step(struct control_client *client)
 		return true;
 	}
 	busy |= control_client_receive(client);
-	busy |= control_client_parse(client);
+	asked = control_client_parse(client);
+	/* While it waits for an answer of ours it need not say anything: the reaper looks at this. */
+	if (asked || client->answer_pending || client->job.kind != CLIENT_JOB_NONE)
+		kvr_store_relaxed(&client->connection.control_seen_ns, control->now_ns);
+	busy |= asked;
 	if (client->outbox.failed)
 		control_client_close(client, "no memory for an answer");
 	busy |= control_client_flush(client);

@@ -129,6 +129,7 @@ struct control {
 	uint64_t lines_ns;
 	uint32_t next_registration;
 	bool draining, drained, watch_changed;
+	unsigned held; /* enum control_hold */
 	uint64_t now_ns;
 };
 

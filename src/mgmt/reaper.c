@@ -3,10 +3,14 @@
 
 #define REAPER_AGAIN_NS (100 * KVR_MS)
 
-/* The last sign of life, read when it is needed and never kept (pitfalls B04). */
+/* The last sign of life, read when it is needed and never kept (pitfalls B04). A client whose memory is being mapped may be unable
+ * to say anything until that is done (pitfalls B03). */
 static uint64_t last_seen(const struct peer *peer)
 {
-	return kvr_max_u64(kvr_load_relaxed(&peer->connection->last_seen_ns), peer->attached_ns);
+	const struct connection *connection = peer->connection;
+	uint64_t control_ns = kvr_load_relaxed(&connection->control_seen_ns);
+
+	return kvr_max_u64(kvr_max_u64(kvr_load_relaxed(&connection->last_seen_ns), control_ns), peer->attached_ns);
 }
 
 static uint64_t silent_at(const struct peer *peer)

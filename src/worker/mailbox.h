@@ -81,6 +81,10 @@ struct connection {
 	struct layout_region *regions;
 	uint32_t region_count; /* size of the array; never changes; 0: no INDIRECT */
 
+	/* written by the control thread alone, read by others with kvr_load_relaxed: when a message of its control socket
+	 * came, or was still being worked on */
+	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t control_seen_ns;
+
 	/* written by the worker alone, read by others with kvr_load_relaxed */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t last_seen_ns; /* a message came */
 	uint64_t requests;

@@ -341,16 +341,13 @@ static void fill_layout(const struct slice_client *client, uint32_t plane_count,
 	layout->groups = group;
 }
 
-int slice_register(struct slice_client *client, const struct slice_model *as)
+int slice_submit_register(struct slice_client *client, const struct slice_model *as, kvr_ticket *ticket)
 {
 	struct kvr_plane planes[SLICE_PLANES];
 	struct kvr_model model = KVR_MODEL_INIT;
 	uint8_t fingerprint[32];
 	struct kvr_layout layout;
-	struct kvr_result result;
 	struct kvr_group group;
-	kvr_ticket ticket;
-	int error;
 
 	if (!client->pool) {
 		client->pool_bytes = (uint64_t)SLICE_PLANES * SLICE_BLOCKS * SLICE_BLOCK_BYTES;
@@ -367,8 +364,16 @@ int slice_register(struct slice_client *client, const struct slice_model *as)
 	model.rank = as->rank;
 	model.readers = as->readers;
 	model.reader = as->reader;
-	error = client_submit_register(
-		client->client, &model, as->scheduler ? NULL : &layout, fingerprint, &client->registration, &ticket);
+	return client_submit_register(
+		client->client, &model, as->scheduler ? NULL : &layout, fingerprint, &client->registration, ticket);
+}
+
+int slice_register(struct slice_client *client, const struct slice_model *as)
+{
+	struct kvr_result result;
+	kvr_ticket ticket;
+	int error = slice_submit_register(client, as, &ticket);
+
 	return error ? error : slice_wait(client->slice, client->client, ticket, &result);
 }
 

@@ -101,6 +101,7 @@ void slice_create_client(struct slice *slice, unsigned index, uint32_t tenant);
 /* -errno instead of an assertion. */
 int slice_try_client(struct slice *slice, unsigned index, uint32_t tenant);
 void slice_await_ready(struct slice_client *client);
+int slice_submit_register(struct slice_client *client, const struct slice_model *model, kvr_ticket *ticket);
 int slice_register(struct slice_client *client, const struct slice_model *model);
 /* Its process dies: from now on nothing touches its memory, which is given back to the heap at once. */
 void slice_kill(struct slice_client *client);

@@ -244,6 +244,37 @@ static void who_waited_long_is_not_reaped_with_its_answer(void **state)
 	}
 }
 
+/* pitfalls B03: mapping a client's memory may take long. It waits for that, and so do not the others. */
+static void who_waits_for_slow_mapping_is_not_silent(void **state)
+{
+	struct slice_model model;
+	struct kvr_info info;
+	struct kvr_result result;
+	kvr_ticket ticket;
+
+	(void)state;
+	slice_prepare(&slice, 91, NULL, 1u << 20);
+	slice.options.silence_ns = 200 * KVR_MS;
+	slice_server_begin(&slice);
+	slice_join(&slice, 0, "model", 1, 0);
+	slice_create_client(&slice, 1, 0);
+	slice_await_ready(second);
+	control_hold(server_control(slice.server), CONTROL_HOLD_MEMORY);
+	slice_model_default(&model);
+	assert_int_equal(slice_submit_register(second, &model, &ticket), 0);
+	for (unsigned i = 0; i < 20; i++) {
+		slice_pass(&slice, 90 * KVR_MS);
+		assert_int_equal(slice_ping(first), 0);
+		assert_int_equal(client_take(second->client, ticket, &result), -EAGAIN);
+	}
+	control_hold(server_control(slice.server), 0);
+	assert_int_equal(slice_wait(&slice, second->client, ticket, &result), 0);
+	assert_int_equal(slice_counters(&slice)->reaped_connections_total, 0);
+	assert_int_equal(kvr_get_info(second->client, &info), 0);
+	assert_int_equal(info.reconnects, 0);
+	slice_stop(&slice);
+}
+
 static void who_registers_nothing_is_closed_after_the_grace(void **state)
 {
 	(void)state;
@@ -320,6 +351,7 @@ int main(void)
 		cmocka_unit_test(one_client_too_many_is_told),
 		cmocka_unit_test(the_reaper_closes_the_silent_and_nobody_else),
 		cmocka_unit_test(who_waited_long_is_not_reaped_with_its_answer),
+		cmocka_unit_test(who_waits_for_slow_mapping_is_not_silent),
 		cmocka_unit_test(who_registers_nothing_is_closed_after_the_grace),
 		cmocka_unit_test(crash_loops_leave_nothing_behind),
 		cmocka_unit_test(a_draining_server_ends_what_it_began),

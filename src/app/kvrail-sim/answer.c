@@ -327,6 +327,7 @@ void answer_check(struct action *action, const struct kvr_result *result)
 			(uint64_t)-result->error, result->status, result->chunks);
 	if (result->error) {
 		world->report->errors++;
+		process->refused += result->status == STATUS_BUSY;
 		if (!error_allowed(action, result))
 			world_violated(world,
 				"process %u: a request of kind %u ended with %s (%d), which cannot be: %s",

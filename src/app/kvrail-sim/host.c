@@ -72,6 +72,8 @@ void world_server_start(struct world *world)
 	world->taken_away = 0;
 	world->draining = false;
 	world->reaped_allowed = 0;
+	if (world->held_until_ns)
+		control_hold(server_control(world->server), world->held);
 	NOTE(world, "server: started, boot %llu, %llu workers, L1 %llu KiB", world->boot_id,
 		world->server_options.worker_count, world->areas[0].bytes * world->server_options.area_count / 1024);
 }
@@ -85,6 +87,7 @@ void world_server_kill(struct world *world)
 	/* From here on nobody hears of it; its object is taken apart as a courtesy to the leak checker. */
 	sim_fabric_kill_device(world->fabric, world->server_device);
 	control = server_control(world->server);
+	control_hold(control, 0);
 	control_drain(control, world->now_ns);
 	for (unsigned i = 0; i < TAKE_APART_TURNS && !control_idle(control); i++)
 		server_step(world->server, world->now_ns + i * KVR_US);

@@ -1,6 +1,8 @@
 /* trouble.c - what goes wrong, and its end. */
 #include "app/kvrail-sim/world_private.h"
 
+#define SPEAK_TURNS 20000u
+
 static struct process *pick(struct world *world, uint64_t number)
 {
 	return &world->processes[number % world->process_count];
@@ -56,7 +58,21 @@ static void trouble_restart(struct world *world, uint64_t a, uint64_t b)
 		world->deaf_until_ns = world->server_back_ns + b % (3 * KVR_SECOND);
 }
 
-/* Where silence is watched for, everybody must be able to speak in between. */
+/* Nobody is on the way to its connection: in such a moment all that the server may count as silence is of its own choice. */
+static bool all_can_speak(const struct world *world)
+{
+	if (world->now_ns < world->deaf_until_ns)
+		return true;
+	for (uint32_t i = 0; i < world->process_count; i++) {
+		const struct process *process = &world->processes[i];
+
+		if (process->state != PROCESS_DEAD && !client_ready(process->client))
+			return false;
+	}
+	return true;
+}
+
+/* Where silence is watched for, everybody must be able to speak in between; else time stands still. */
 static void trouble_time(struct world *world, uint64_t a, uint64_t b)
 {
 	uint64_t ns = a % (3 * world->server_options.lock_ttl_ns);
@@ -69,9 +85,24 @@ static void trouble_time(struct world *world, uint64_t a, uint64_t b)
 
 		world_jump(world, jump);
 		ns -= jump;
-		for (unsigned i = 0; i < 200 && world->server_options.silence_ns; i++)
+		if (!world->server_options.silence_ns)
+			continue;
+		for (unsigned i = 0; i < SPEAK_TURNS && (i < 200 || !all_can_speak(world)) && !world_stopped(world);
+			i++)
 			world_turn(world);
+		if (!all_can_speak(world))
+			return;
 	}
+}
+
+/* Mapping and unmapping memory takes long (pitfalls B03, C01). */
+static void trouble_mapping(struct world *world, uint64_t a, uint64_t b)
+{
+	world->held = (unsigned)(a % 8);
+	world->held_until_ns = world->now_ns + 1 + b % (b % 4 ? 2 * KVR_MS : 100 * KVR_MS);
+	NOTE(world, "server: helpers %llu do nothing for %llu ns", world->held, world->held_until_ns - world->now_ns);
+	if (world->server)
+		control_hold(server_control(world->server), world->held);
 }
 
 static void trouble_layout(struct world *world, uint64_t a, uint64_t b)
@@ -115,6 +146,7 @@ void trouble_step(struct world *world, uint64_t kind, uint64_t a, uint64_t b)
 		{ WORLD_TIME, trouble_time },
 		{ WORLD_LAYOUT, trouble_layout },
 		{ WORLD_SLOW, trouble_slow },
+		{ WORLD_MEMORY, trouble_mapping },
 	};
 	size_t which = kind % KVR_COUNT_OF(troubles);
 
@@ -131,6 +163,7 @@ void trouble_heal(struct world *world)
 	world->network.register_fail_per_million = 0;
 	sim_fabric_set_options(world->fabric, &world->network);
 	world->deaf_until_ns = 0;
+	world->held_until_ns = kvr_min_u64(world->held_until_ns, world->now_ns);
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		struct process *process = &world->processes[i];
 

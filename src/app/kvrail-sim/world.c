@@ -89,6 +89,10 @@ static bool server_turn(struct world *world, uint64_t bits, bool all)
 			world_server_start(world);
 		return world->server != NULL;
 	}
+	if (world->held_until_ns && world->now_ns >= world->held_until_ns) {
+		world->held_until_ns = 0;
+		control_hold(server_control(server), 0);
+	}
 	if (all || (bits & 3) == 0)
 		busy |= control_step(server_control(server), world->now_ns);
 	if (bits & 4 && (all || bits & 24))
@@ -150,6 +154,8 @@ static uint64_t next_event(const struct world *world)
 		next = kvr_min_u64(next, management_next_ns(server_management(world->server)));
 	else
 		next = kvr_min_u64(next, world->server_back_ns);
+	if (world->server && world->held_until_ns)
+		next = kvr_min_u64(next, world->held_until_ns);
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];
 

@@ -23,7 +23,7 @@ enum world_fault {
 	WORLD_RESTART = 1 << 3,  /* the server is killed, or drained, and starts anew with an empty L1 */
 	WORLD_TIME = 1 << 4,     /* time passes: locks and sessions reach their limits */
 	WORLD_LAYOUT = 1 << 5,   /* workers unregister, under transfers too, and come back with another layout */
-	WORLD_MEMORY = 1 << 6,   /* registering memory fails */
+	WORLD_MEMORY = 1 << 6,   /* registering memory fails, or takes long */
 	WORLD_ACCESS = 1 << 7,   /* one-sided operations are refused by the other side */
 	WORLD_SLOW = 1 << 8,     /* delays change: data in more pieces, completions late */
 	WORLD_PRESSURE = 1 << 9, /* L1 has room for a few dozen objects */

@@ -149,6 +149,7 @@ struct process {
 
 	struct list_node actions;
 	uint32_t in_flight;
+	uint64_t refused;          /* requests that the server had no room for: BUSY */
 	uint64_t disturbed;        /* sequence when something was done to it or its connection */
 	uint64_t proved;           /* latest submission that was answered: the connection stood then */
 	uint64_t clean_since;      /* when it became so after something was done to it */
@@ -182,6 +183,8 @@ struct world {
 	struct control_tenant tenants[WORLD_TENANTS];
 	struct l1_area areas[2];
 	uint64_t boot_id, server_back_ns; /* down until then, when there is no server */
+	unsigned held;                    /* enum control_hold: of the server's helpers, ... */
+	uint64_t held_until_ns;           /* ... until then; 0: none */
 	uint64_t deaf_until_ns;           /* connections are taken by nobody */
 	struct stream *deaf[64];          /* their ends */
 	uint32_t deaf_count;
