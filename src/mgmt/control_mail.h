@@ -106,38 +106,39 @@ struct registration {
 };
 
 /* The management core's counters, as worker_counters. */
-#define MANAGEMENT_COUNTERS(X)                                                                  \
-	X(lookups_total, "LOOKUP requests answered")                                            \
-	X(lookup_chunks_total, "chunks asked for by LOOKUP")                                    \
-	X(lookup_hit_chunks_total, "chunks found by LOOKUP")                                    \
-	X(lookup_tokens_total, "tokens asked for by LOOKUP")                                    \
-	X(lookup_hit_tokens_total, "tokens found by LOOKUP")                                    \
-	X(l1_hit_chunks_total, "chunks found in L1")                                            \
-	X(l2_hit_chunks_total, "chunks found in L2")                                            \
-	X(retrieves_total, "RETRIEVE requests answered")                                        \
-	X(retrieve_chunks_total, "chunks delivered")                                            \
-	X(retrieve_missing_total, "chunks asked for by RETRIEVE that were not there")           \
-	X(stores_total, "STORE requests answered")                                              \
-	X(store_chunks_total, "chunks stored")                                                  \
-	X(store_present_total, "chunks of a STORE that were there already")                     \
-	X(store_no_memory_total, "chunks of a STORE for which there was no room")               \
-	X(store_failed_total, "chunks of a STORE that did not arrive")                          \
-	X(locks_taken_total, "read locks taken")                                                \
-	X(locks_released_total, "read locks released")                                          \
-	X(locks_expired_total, "read locks that reached their time limit")                      \
-	X(lock_mismatches_total, "releases that matched no lock")                               \
-	X(sessions_opened_total, "sessions begun")                                              \
-	X(sessions_ended_total, "sessions ended by END_SESSION")                                \
-	X(sessions_expired_total, "sessions ended by their time limit")                         \
-	X(sessions_lost_total, "sessions ended with their scheduler's connection")              \
-	X(sessions_recycled_total, "sessions that held nothing, ended to make room for others") \
-	X(chain_mismatches_total, "session ids used with another chain")                        \
-	X(cancels_total, "CANCEL requests answered")                                            \
-	X(busy_total, "requests refused because a table was full")                              \
-	X(registrations_total, "registrations made")                                            \
-	X(reaped_connections_total, "connections closed for silence or for never registering")  \
-	X(unknown_registrations_total, "requests that named no registration")                   \
-	X(busy_turns_total, "turns of the management loop that found work")                     \
+#define MANAGEMENT_COUNTERS(X)                                                                           \
+	X(lookups_total, "LOOKUP requests answered")                                                     \
+	X(lookup_chunks_total, "chunks asked for by LOOKUP")                                             \
+	X(lookup_hit_chunks_total, "chunks found by LOOKUP")                                             \
+	X(lookup_tokens_total, "tokens asked for by LOOKUP")                                             \
+	X(lookup_hit_tokens_total, "tokens found by LOOKUP")                                             \
+	X(l1_hit_chunks_total, "chunks found in L1")                                                     \
+	X(l2_hit_chunks_total, "chunks found in L2")                                                     \
+	X(retrieves_total, "RETRIEVE requests answered")                                                 \
+	X(retrieve_chunks_total, "chunks delivered")                                                     \
+	X(retrieve_missing_total, "chunks asked for by RETRIEVE that were not there")                    \
+	X(stores_total, "STORE requests answered")                                                       \
+	X(store_chunks_total, "chunks stored")                                                           \
+	X(store_present_total, "chunks of a STORE that were there already")                              \
+	X(store_far_chunks_total, "chunks stored in memory of another NUMA node, the near one was full") \
+	X(store_no_memory_total, "chunks of a STORE for which there was no room")                        \
+	X(store_failed_total, "chunks of a STORE that did not arrive")                                   \
+	X(locks_taken_total, "read locks taken")                                                         \
+	X(locks_released_total, "read locks released")                                                   \
+	X(locks_expired_total, "read locks that reached their time limit")                               \
+	X(lock_mismatches_total, "releases that matched no lock")                                        \
+	X(sessions_opened_total, "sessions begun")                                                       \
+	X(sessions_ended_total, "sessions ended by END_SESSION")                                         \
+	X(sessions_expired_total, "sessions ended by their time limit")                                  \
+	X(sessions_lost_total, "sessions ended with their scheduler's connection")                       \
+	X(sessions_recycled_total, "sessions that held nothing, ended to make room for others")          \
+	X(chain_mismatches_total, "session ids used with another chain")                                 \
+	X(cancels_total, "CANCEL requests answered")                                                     \
+	X(busy_total, "requests refused because a table was full")                                       \
+	X(registrations_total, "registrations made")                                                     \
+	X(reaped_connections_total, "connections closed for silence or for never registering")           \
+	X(unknown_registrations_total, "requests that named no registration")                            \
+	X(busy_turns_total, "turns of the management loop that found work")                              \
 	X(idle_turns_total, "turns of the management loop that found none")
 
 struct KVR_ALIGNED(KVR_CACHE_LINE) management_counters {
@@ -151,6 +152,8 @@ struct status_snapshot {
 	void *control;
 	struct cache_stats cache;
 	struct l1_stats l1;
+	uint32_t area_count;
+	struct l1_area_stats areas[L1_AREAS_MAX];
 	uint32_t connections, registrations, models, sessions, sessions_max, parked, transfers;
 	uint64_t locks;
 	bool draining;

@@ -65,12 +65,15 @@ static int init_arrays(struct management *management)
 	management->bucket_mask = buckets - 1;
 	management->mailboxes = malloc(mailboxes);
 	management->area_lkeys = malloc(lkeys);
+	management->worker_areas = calloc(options->worker_count, sizeof(uint32_t));
 	management->buckets = calloc(buckets, sizeof(struct session *));
 	if (fault_point("management/arrays") || !management->mailboxes || !management->area_lkeys ||
-		!management->buckets)
+		!management->worker_areas || !management->buckets)
 		return -ENOMEM;
 	memcpy(management->mailboxes, options->mailboxes, mailboxes);
 	memcpy(management->area_lkeys, options->area_lkeys, lkeys);
+	if (options->worker_areas)
+		memcpy(management->worker_areas, options->worker_areas, options->worker_count * sizeof(uint32_t));
 	return 0;
 }
 
@@ -139,6 +142,7 @@ void management_destroy(struct management **pointer)
 	pool_fini(&management->jobs_pool);
 	free(management->mailboxes);
 	free(management->area_lkeys);
+	free(management->worker_areas);
 	free(management->buckets);
 	free(management);
 }

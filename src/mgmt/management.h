@@ -29,6 +29,7 @@ struct management_options {
 	/* [worker * area_count + area]: keys of L1's areas on the workers' devices, copied */
 	const uint32_t *area_lkeys;
 	uint32_t area_count;
+	const uint32_t *worker_areas; /* [worker]: where its chunks are put first; copied. NULL: the first area */
 	uint32_t connections_max;
 	uint32_t sessions_max;
 	uint32_t chain_chunks_max; /* chunks in all sessions' chains together: 36 to 100 bytes each */

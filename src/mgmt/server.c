@@ -77,7 +77,11 @@ static int server_init_identity(struct server *server)
 
 static int server_init_l1(struct server *server)
 {
-	return l1_create(server->options.areas, server->options.area_count, &server->l1);
+	int error = l1_create(server->options.areas, server->options.area_count, &server->l1);
+
+	if (!error && server->options.area_distances)
+		l1_set_distances(server->l1, server->options.area_distances);
+	return error;
 }
 
 static void server_fini_l1(struct server *server)
@@ -195,6 +199,7 @@ static int server_init_management(struct server *server)
 	options.worker_count = server->options.worker_count;
 	options.area_lkeys = server->area_lkeys;
 	options.area_count = server->options.area_count;
+	options.worker_areas = server->options.worker_areas;
 	options.connections_max = server->options.connections_max;
 	options.sessions_max = server->options.sessions_max;
 	options.chain_chunks_max = server->options.chain_chunks_max;
@@ -266,6 +271,10 @@ int server_create(const struct server_options *options, struct server **out)
 	struct server *server;
 
 	*out = NULL;
+	for (uint32_t i = 0; i < options->worker_count && i < SERVER_WORKERS_MAX; i++) {
+		if (options->worker_areas[i] >= options->area_count)
+			return -EINVAL;
+	}
 	if (options->worker_count == 0 || options->worker_count > SERVER_WORKERS_MAX || options->area_count == 0 ||
 		options->tenant_count == 0)
 		return -EINVAL;

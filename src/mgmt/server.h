@@ -27,6 +27,10 @@ struct server_options {
 	uint32_t worker_count;
 	const struct l1_area *areas; /* memory for L1, the caller's, mapped until server_destroy */
 	uint32_t area_count;
+	uint32_t worker_areas
+		[SERVER_WORKERS_MAX]; /* the area that each worker's chunks are put in as long as it has room */
+	/* [area * area_count + area], any unit: from a full area chunks go to the nearest; NULL: all are alike. Copied */
+	const uint16_t *area_distances;
 	uint32_t chunk_tokens;                            /* 256 */
 	uint32_t connections_max;                         /* 64 */
 	uint32_t credits;                                 /* 32 */

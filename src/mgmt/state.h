@@ -191,6 +191,7 @@ struct management {
 	struct l1 *l1;
 	struct mailbox **mailboxes;
 	uint32_t *area_lkeys;
+	uint32_t *worker_areas;        /* where a worker's chunks are put first */
 	struct prefetch_engine engine; /* begin is NULL: none */
 	uint64_t hash_key[2];
 

@@ -22,6 +22,9 @@ void status_fill(struct management *management, struct status_snapshot *snapshot
 {
 	cache_get_stats(management->cache, &snapshot->cache);
 	l1_get_stats(management->l1, &snapshot->l1);
+	snapshot->area_count = l1_area_count(management->l1);
+	for (uint32_t i = 0; i < snapshot->area_count; i++)
+		l1_get_area_stats(management->l1, i, &snapshot->areas[i]);
 	snapshot->connections = pool_used(&management->peers_pool);
 	snapshot->registrations = management->registration_count;
 	snapshot->models = pool_used(&management->models_pool);

@@ -88,6 +88,34 @@ static void l1_json(const struct status_sources *sources, const struct status_sn
 	text_append(out, "}");
 }
 
+/* Where L1 is and how it was had; behind it what the management core has put there. */
+static void areas_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	open_array(out, "l1_areas");
+	for (uint32_t i = 0; i < sources->area_count; i++) {
+		const struct l1_mapping *mapping = sources->areas[i].mapping;
+
+		open_object(out, NULL);
+		key(out, "numa");
+		text_append(out, "%d", sources->areas[i].node);
+		boolean(out, "bound", mapping->numa_node >= 0);
+		number(out, "bytes", mapping->bytes);
+		string(out, "pages", l1_page_kind_text(mapping->pages));
+		number(out, "huge_bytes", mapping->huge_bytes);
+		boolean(out, "locked", mapping->locked);
+		seconds(out, "touch_seconds", mapping->touch_ns);
+		number(out, "touch_threads", mapping->touch_threads);
+		number(out, "pages_sampled", mapping->pages_sampled);
+		number(out, "pages_on_node", mapping->pages_on_node);
+		if (i < snapshot->area_count) {
+			number(out, "used_bytes", snapshot->areas[i].used_bytes);
+			number(out, "free_page_bytes", snapshot->areas[i].free_page_bytes);
+		}
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
 static void cache_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
 {
 	const struct cache_stats *cache = &snapshot->cache;
@@ -222,6 +250,15 @@ static void workers_json(const struct status_sources *sources, struct text *out)
 	text_append(out, "]");
 }
 
+static enum guard_state state_of(const struct status_sources *sources, const struct loop *loop)
+{
+	for (uint32_t i = 0; sources->guard && i < sources->guard->count; i++) {
+		if (sources->guard->guarded[i].loop == loop)
+			return sources->guard->guarded[i].state;
+	}
+	return GUARD_GOOD;
+}
+
 static void loops_json(const struct status_sources *sources, uint64_t now_ns, struct text *out)
 {
 	open_array(out, "loops");
@@ -234,6 +271,10 @@ static void loops_json(const struct status_sources *sources, uint64_t now_ns, st
 		string(out, "name", loop_name(loop));
 		key(out, "core");
 		text_append(out, "%d", loop_core(loop));
+		string(out, "core_state",
+			loop_wanted_core(loop) < 0 ? "none" : guard_state_text(state_of(sources, loop)));
+		string(out, "waiting", loop_waiting(loop) == LOOP_BUSY ? "busy" : "adaptive");
+		number(out, "realtime", (uint64_t)loop_priority(loop));
 		boolean(out, "sleeping", loop_sleeping(loop));
 		number(out, "busy_turns", kvr_load_relaxed(&counters->busy_turns));
 		number(out, "idle_turns", kvr_load_relaxed(&counters->idle_turns));
@@ -259,12 +300,15 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	string(out, "not_ready", not_ready ? not_ready : "");
 	boolean(out, "draining", snapshot->draining);
 	l1_json(sources, snapshot, out);
+	areas_json(sources, snapshot, out);
 	cache_json(sources, snapshot, out);
 	work_json(sources, snapshot, out);
 	models_json(sources, snapshot, out);
 	clients_json(sources, now_ns, out);
 	workers_json(sources, out);
 	loops_json(sources, now_ns, out);
+	key(out, "plan");
+	text_append(out, "%s", sources->plan_json ? sources->plan_json : "null");
 	key(out, "options");
 	text_append(out, "%s}\n", sources->options_json);
 }

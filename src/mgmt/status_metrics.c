@@ -155,6 +155,44 @@ static void loop_metrics(const struct status_sources *sources, struct text *out)
 	}
 }
 
+static void guard_metrics(const struct status_sources *sources, struct text *out)
+{
+	const struct guard *guard = sources->guard;
+
+	single(out, "core_corrected_total", "counter", "times that a thread was taken off its core and put back",
+		guard ? guard->corrected : 0);
+	single(out, "core_shared_total", "counter", "times that something else ran on the core of a thread that spins",
+		guard ? guard->shared : 0);
+	single(out, "core_lost_total", "counter", "times that a thread lost its core", guard ? guard->lost : 0);
+	header(out, "loop_spins", "gauge", "1 while the thread never sleeps");
+	for (uint32_t k = 0; k < sources->loop_count; k++) {
+		text_append(out, "kvrail_loop_spins{");
+		label(out, "loop", loop_name(sources->loops[k]));
+		text_append(out, "} %d\n", loop_waiting(sources->loops[k]) == LOOP_BUSY);
+	}
+}
+
+/* One series an area of L1, per value. */
+static void area_metrics(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	static const char *const names[][2] = {
+		{ "l1_area_bytes", "memory of the area" },
+		{ "l1_area_used_bytes", "bytes of objects in the area" },
+		{ "l1_area_huge_bytes", "bytes of the area that are on huge pages" },
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(names); i++) {
+		header(out, names[i][0], "gauge", names[i][1]);
+		for (uint32_t k = 0; k < sources->area_count && k < snapshot->area_count; k++) {
+			uint64_t values[] = { snapshot->areas[k].total_bytes, snapshot->areas[k].used_bytes,
+				sources->areas[k].mapping->huge_bytes };
+
+			text_append(out, "kvrail_%s{area=\"%" PRIu32 "\",numa=\"%d\"} %" PRIu64 "\n", names[i][0], k,
+				sources->areas[k].node, values[i]);
+		}
+	}
+}
+
 static void snapshot_metrics(const struct status_snapshot *snapshot, struct text *out)
 {
 	const struct {
@@ -252,4 +290,6 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	control_metrics(sources, out);
 	worker_metrics(sources, out);
 	loop_metrics(sources, out);
+	guard_metrics(sources, out);
+	area_metrics(sources, snapshot, out);
 }

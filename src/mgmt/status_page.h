@@ -15,8 +15,10 @@
 #include "mgmt/control.h"
 #include "mgmt/control_mail.h"
 #include "mgmt/server.h"
+#include "poll/guard.h"
 #include "poll/loop.h"
 #include "tier/cache.h"
+#include "tier/l1_map.h"
 
 KVR_BEGIN_C
 
@@ -44,9 +46,16 @@ struct status_sources {
 	uint32_t tenant_count;
 	uint32_t connections_max;
 	uint32_t chunk_tokens;
-	const char *l1_pages;     /* "4 KiB pages" */
-	bool l1_locked;           /* pinned */
-	const char *options_json; /* the options in force, a JSON object */
+	uint32_t area_count; /* of L1; 0: nothing is known of them */
+	struct status_area {
+		int node; /* -1: any */
+		const struct l1_mapping *mapping;
+	} areas[L1_AREAS_MAX];
+	const struct guard *guard; /* of pinned threads; NULL: none */
+	const char *plan_json;     /* the topology plan in use, a JSON object; NULL: there is none */
+	const char *l1_pages;      /* "4 KiB pages" */
+	bool l1_locked;            /* pinned */
+	const char *options_json;  /* the options in force, a JSON object */
 };
 
 /* not_ready: why the server does not serve; NULL: it does. */

@@ -54,7 +54,7 @@ bool store_reserve(struct management *management, struct request *request)
 {
 	uint32_t count = request->message.transfer.chunk_count;
 	uint32_t stop = (uint32_t)kvr_min_u64(count, (uint64_t)request->progress + SLICE_CHUNKS);
-	uint32_t area = request->connection->worker_index % management->options.area_count;
+	uint32_t area = management->worker_areas[request->connection->worker_index];
 	const uint64_t *evicted = &cache_get_counters(management->cache)->evicted_chunks;
 	uint64_t evicted_before = *evicted;
 
@@ -74,6 +74,8 @@ bool store_reserve(struct management *management, struct request *request)
 			return true;
 		}
 		transfer_set_part(management, request, request->progress, object);
+		if (l1_area_of(management->l1, object) != area)
+			COUNT(management, store_far_chunks_total, 1);
 	}
 	management->budget -= (int64_t)(*evicted - evicted_before);
 	return request->progress == count;

@@ -1,8 +1,9 @@
-/* cores.c - cores by hwloc, within the affinity that the process was given; pinning by the kernel's own call. */
+/* cores.c - cores by hwloc, within the affinity that the process was given, and binding threads to them. */
 #include "poll/cores.h"
 
 #include <errno.h>
 #include <hwloc.h>
+#include <hwloc/linux.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -130,9 +131,57 @@ int cores_parse(const char *text, int *cores, uint32_t capacity)
 	return (int)count;
 }
 
+/* By hwloc, and verified: the kernel may give less than was asked for. thread 0: the caller. */
+static int bind_and_verify(hwloc_topology_t topology, pid_t thread, hwloc_const_cpuset_t wanted)
+{
+	hwloc_cpuset_t got = hwloc_bitmap_alloc();
+	int error = 0;
+
+	errno = 0;
+	if (!got)
+		return -ENOMEM;
+	if (fault_point("cores/bind") || hwloc_linux_set_tid_cpubind(topology, thread, wanted) != 0)
+		error = errno ? -errno : -EINVAL;
+	else if (hwloc_linux_get_tid_cpubind(topology, thread, got) != 0 || !hwloc_bitmap_isequal(got, wanted))
+		error = -EINVAL;
+	hwloc_bitmap_free(got);
+	return error;
+}
+
+int cores_bind(pid_t thread, const int *cores, uint32_t count)
+{
+	hwloc_cpuset_t wanted;
+	hwloc_topology_t topology;
+	int error;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (cores[i] < 0 || cores[i] >= CORES_MAX)
+			return -EINVAL;
+	}
+	error = count ? topology_open(&topology) : -EINVAL;
+	if (error)
+		return error;
+	wanted = hwloc_bitmap_alloc();
+	for (uint32_t i = 0; wanted && i < count; i++)
+		hwloc_bitmap_set(wanted, (unsigned)cores[i]);
+	error = wanted ? bind_and_verify(topology, thread, wanted) : -ENOMEM;
+	hwloc_bitmap_free(wanted);
+	hwloc_topology_destroy(topology);
+	return error;
+}
+
+bool cores_is_pinned(pid_t thread, int core)
+{
+	union affinity affinity;
+
+	if (core < 0 || core >= CORES_MAX || affinity_of(thread, &affinity) != 0)
+		return false;
+	return affinity_has(&affinity, core) && CPU_COUNT_S(sizeof(affinity), &affinity.set) == 1;
+}
+
 int cores_pin_self(int core)
 {
-	union affinity before, one, after;
+	union affinity before;
 	int error;
 
 	if (core < 0 || core >= CORES_MAX)
@@ -143,12 +192,8 @@ int cores_pin_self(int core)
 	/* The kernel would let a thread leave the list that taskset gave it. */
 	if (!affinity_has(&before, core))
 		return -EINVAL;
-	memset(&one, 0, sizeof(one));
-	CPU_SET_S((size_t)core, sizeof(one), &one.set);
-	if (fault_point("cores_pin_self") || sched_setaffinity(0, sizeof(one), &one.set) != 0)
-		return errno ? -errno : -EINVAL;
-	error = affinity_of(0, &after);
-	if (!error && memcmp(&after, &one, sizeof(one)) == 0 && sched_getcpu() == core)
+	error = cores_bind(0, &core, 1);
+	if (!error && sched_getcpu() == core)
 		return 0;
 	if (sched_setaffinity(0, sizeof(before), &before.set) != 0 && !error)
 		error = -errno;

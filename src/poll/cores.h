@@ -1,10 +1,12 @@
 /*
- * cores.h - which cores this process may use, and pinning a thread to one. (The topology plan will choose; this obeys.)
+ * cores.h - which cores this process may use, and binding threads to them. (plan.h chooses; this obeys.)
  */
 #ifndef KVRAIL_POLL_CORES_H
 #define KVRAIL_POLL_CORES_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/compiler.h"
 
@@ -19,6 +21,11 @@ int cores_allowed(int *cores, uint32_t capacity);
 /* "0-3,8", in any order: gives an ascending list without repeats. Count, or -EINVAL, -ERANGE (not below CORES_MAX), -ENOSPC;
  * `cores` is untouched on an error. */
 int cores_parse(const char *text, int *cores, uint32_t capacity);
+/* Binds a thread of this process (0: the caller) to some cores by hwloc, and verifies that its affinity is just these afterwards.
+ * Whether the process was given them is the caller's to know. 0, -EINVAL (a control group does not allow all of them), -errno. */
+KVR_MUST_CHECK int cores_bind(pid_t thread, const int *cores, uint32_t count);
+/* Is the thread's affinity just that core? One cheap system call; a cpuset that was changed shows here. */
+bool cores_is_pinned(pid_t thread, int core);
 /* Pins the calling thread and verifies that it runs there. 0, -EINVAL (the thread's affinity, as it was inherited, does not allow
  * that core), or -errno; the affinity is as before then. */
 KVR_MUST_CHECK int cores_pin_self(int core);

@@ -7,9 +7,11 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "poll/cores.h"
+#include "poll/relax.h"
 
 #define SPIN_NS_DEFAULT (50 * KVR_US)
 #define YIELD_NS_DEFAULT (200 * KVR_US)
@@ -28,10 +31,15 @@ struct loop {
 	int event_fd;
 	pthread_t thread;
 	bool started;
-	int core; /* written before `ready` is posted */
+	bool rests;    /* the processor offers TPAUSE */
+	bool had_core; /* it was pinned when it began */
+	pid_t tid;
+	int core; /* written before `ready` is posted, then by loop_hold_core */
+	int priority;
 	sem_t ready;
 	/* written by whoever stops it */
 	KVR_ALIGNED(KVR_CACHE_LINE) int stop;
+	int waiting; /* enum loop_waiting; by whoever looks after it */
 	/* written by the loop, and by whoever wakes it, rarely */
 	KVR_ALIGNED(KVR_CACHE_LINE) int sleeping;
 	/* written by the loop */
@@ -72,6 +80,8 @@ int loop_create(const struct loop_options *options, struct loop **out)
 	if (loop->options.yield_ns == 0)
 		loop->options.yield_ns = YIELD_NS_DEFAULT;
 	loop->core = -1;
+	loop->waiting = (int)options->waiting;
+	loop->rests = relax_offered();
 	loop->event_fd = fault_point("loop_create/eventfd") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (loop->event_fd < 0) {
 		free(loop);
@@ -253,9 +263,13 @@ static uint64_t loop_wait(struct loop *loop, uint64_t now_ns, const int *stop)
 {
 	uint64_t idle_ns = now_ns - loop->work_end_ns;
 
-	if (loop->options.waiting == LOOP_BUSY || idle_ns < loop->options.spin_ns) {
+	if (kvr_load_relaxed(&loop->waiting) == LOOP_BUSY || idle_ns < loop->options.spin_ns / 2) {
 		kvr_cpu_pause();
 		return now_ns;
+	}
+	if (idle_ns < loop->options.spin_ns) {
+		relax(loop->rests);
+		return clock_now_ns();
 	}
 	if (idle_ns < loop->options.spin_ns + loop->options.yield_ns)
 		return loop_yield(loop);
@@ -294,6 +308,32 @@ static void loop_pin(struct loop *loop)
 			loop->options.name, loop->options.core, strerror(-error));
 	else
 		loop->core = loop->options.core;
+	loop->had_core = loop->core >= 0;
+}
+
+/* Only for a thread with a core of its own: elsewhere it would keep all else from running. */
+static void loop_raise(struct loop *loop)
+{
+	struct sched_param parameter = { .sched_priority = loop->options.priority };
+	int error;
+
+	if (loop->options.priority == 0)
+		return;
+	if (loop->core < 0) {
+		log_warn("%s: no real-time priority without a core of its own", loop->options.name);
+		return;
+	}
+	error = fault_point("loop/priority") ? EPERM : pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter);
+	if (error == EPERM)
+		log_warn(
+			"%s: no right to the real-time priority %d, it runs without: give CAP_SYS_NICE or LimitRTPRIO=%d "
+			"(ulimit -r)",
+			loop->options.name, loop->options.priority, loop->options.priority);
+	else if (error)
+		log_warn("%s: the real-time priority %d can't be had: %s", loop->options.name, loop->options.priority,
+			strerror(error));
+	else
+		loop->priority = loop->options.priority;
 }
 
 static void *loop_thread(void *argument)
@@ -301,7 +341,9 @@ static void *loop_thread(void *argument)
 	struct loop *loop = argument;
 
 	pthread_setname_np(pthread_self(), loop->options.name);
+	loop->tid = (pid_t)syscall(SYS_gettid);
 	loop_pin(loop);
+	loop_raise(loop);
 	sem_post(&loop->ready);
 	loop_body(loop, NULL);
 	return NULL;
@@ -365,6 +407,69 @@ bool loop_sleeping(const struct loop *loop)
 int loop_core(const struct loop *loop)
 {
 	return loop->core;
+}
+
+int loop_wanted_core(const struct loop *loop)
+{
+	return loop->options.core;
+}
+
+int loop_hold_core(struct loop *loop)
+{
+	int error;
+
+	if (!loop->started || loop->options.core < 0)
+		return 0;
+	/* What was refused at the start is not the process' to take later. */
+	if (!loop->had_core)
+		return -EINVAL;
+	if (cores_is_pinned(loop->tid, loop->options.core)) {
+		loop->core = loop->options.core;
+		return 0;
+	}
+	error = cores_bind(loop->tid, &loop->options.core, 1);
+	loop->core = error ? -1 : loop->options.core;
+	return error ? error : -ECANCELED;
+}
+
+void loop_set_waiting(struct loop *loop, enum loop_waiting waiting)
+{
+	kvr_store_relaxed(&loop->waiting, (int)waiting);
+}
+
+enum loop_waiting loop_waiting(const struct loop *loop)
+{
+	return (enum loop_waiting)kvr_load_relaxed(&loop->waiting);
+}
+
+enum loop_waiting loop_wanted_waiting(const struct loop *loop)
+{
+	return loop->options.waiting;
+}
+
+int loop_priority(const struct loop *loop)
+{
+	return loop->priority;
+}
+
+uint64_t loop_waited_ns(const struct loop *loop)
+{
+	char path[64], line[128] = "", *end;
+	uint64_t waited = UINT64_MAX;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", (int)loop->tid);
+	file = loop->started ? fopen(path, "re") : NULL;
+	if (!file)
+		return UINT64_MAX;
+	if (fgets(line, sizeof(line), file)) {
+		/* Time on a processor, time waiting for one, turns. */
+		(void)strtoull(line, &end, 10);
+		if (end != line && *end == ' ')
+			waited = strtoull(end, NULL, 10);
+	}
+	fclose(file);
+	return waited;
 }
 
 void loop_run_here(struct loop *loop, const int *stop)

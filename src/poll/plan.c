@@ -58,6 +58,17 @@ static void warn_unused_isolation(const struct planner *planner)
 	text_fini(&text);
 }
 
+static bool given_are_allowed(const struct machine *machine, const struct plan_options *options)
+{
+	for (uint32_t i = 0; options->given && i < options->given_count; i++) {
+		int found = machine_find_cpu(machine, options->given[i]);
+
+		if (found < 0 || !machine->cpus[found].allowed)
+			return false;
+	}
+	return options->given_count <= PLAN_POLL_CORES_MAX + 1;
+}
+
 int plan_make(const struct machine *machine, const struct plan_options *options, struct plan *plan)
 {
 	struct planner planner;
@@ -71,7 +82,7 @@ int plan_make(const struct machine *machine, const struct plan_options *options,
 	planner.plan = plan;
 	for (uint32_t i = 0; i < machine->cpu_count; i++)
 		allowed += machine->cpus[i].allowed;
-	if (allowed == 0)
+	if (allowed == 0 || !given_are_allowed(machine, options))
 		return -EINVAL;
 	plan_rails(&planner);
 	plan_cores(&planner);
@@ -103,8 +114,10 @@ static int parse_option(const char *name, const char *value, struct plan_options
 		options->rails = (uint32_t)number;
 	else if (strcmp(name, "cores") == 0)
 		options->cores = (uint32_t)number;
+	else if (strcmp(name, "local") == 0)
+		options->local = number != 0;
 	else {
-		snprintf(error->text, sizeof(error->text), "%.60s is none of rails, cores, l1", name);
+		snprintf(error->text, sizeof(error->text), "%.60s is none of rails, cores, l1, local", name);
 		return -EINVAL;
 	}
 	return 0;

@@ -16,6 +16,7 @@
  *  5. L1 lies on the nodes of the rails in use, in proportion; what does not fit goes to the nearest others. Never on GPU memory.
  *  6. A GPU takes a rail behind its own switch, then one of its node, then any; among equally near ones the one with the fewest GPUs
  *     (pitfalls M08). A rail that no GPU took serves the nearest GPU with the fewest rails.
+ *  7. Threads are pinned where they spin. Where nothing spins, because others need the same cores, the scheduler places them better.
  */
 #ifndef KVRAIL_POLL_PLAN_H
 #define KVRAIL_POLL_PLAN_H
@@ -39,9 +40,16 @@ KVR_BEGIN_C
 
 /* Zeroed: everything as it is best. */
 struct plan_options {
-	uint32_t cores;    /* poll cores; 0: one a rail, at least 1 */
-	uint32_t rails;    /* rails to use; 0: all that are fast */
-	uint64_t l1_bytes; /* 0: no arenas */
+	uint32_t cores;      /* poll cores; 0: one a rail, at least 1 */
+	uint32_t rails;      /* rails to use; 0: all that are fast */
+	uint64_t l1_bytes;   /* 0: no arenas */
+	bool local;          /* clients of this host alone: no rail is used */
+	const char *devices; /* names of the RDMA devices whose ports are rails, "mlx5_0,mlx5_1"; NULL: all */
+	uint32_t port;       /* of them, by number; 0: all */
+	/* Cores that somebody else chose: the last one manages, the others poll; of one core: both. They are used as they are, and what
+	 * speaks against them is a warning. NULL: chosen here. */
+	const int *given;
+	uint32_t given_count; /* at most PLAN_POLL_CORES_MAX + 1 */
 };
 
 enum plan_pages { PLAN_PAGES_NORMAL, PLAN_PAGES_TRANSPARENT, PLAN_PAGES_HUGE };
@@ -80,6 +88,7 @@ struct plan_gpu {
 
 struct plan {
 	bool busy;   /* spinning is good here; else wait adaptively */
+	bool pinned; /* threads are bound to the cores below; else these are only where there is most room */
 	bool shared; /* the one poll core manages too */
 	struct plan_rail rails[PLAN_RAILS_MAX];
 	uint32_t rail_count;
@@ -100,13 +109,19 @@ struct plan {
 	uint32_t warnings_dropped;
 };
 
-/* Fills *plan (large: not on a small stack). 0; -EINVAL: the process may use no processor of the machine. No I/O. */
+/* Fills *plan (large: not on a small stack). 0; -EINVAL: the process may use no processor of the machine, or not the given ones.
+ * No I/O. */
 KVR_MUST_CHECK int plan_make(const struct machine *machine, const struct plan_options *options, struct plan *plan);
 /* The plan as a table with a reason in each line, and the warnings. */
 void plan_print(const struct machine *machine, const struct plan *plan, struct text *out);
-/* {"poll_cores":[{"core","rail","numa","reason"}],"management_core","arenas":[{"numa","bytes",...}],"warnings":[...],...} */
+/* {"pinned","poll_cores":[{"core","rail","numa","reason"}],"management_core","arenas":[{"numa","bytes",...}],"warnings":[...],...} */
 void plan_json(const struct machine *machine, const struct plan *plan, struct text *out);
-/* "rails=4,cores=6,l1=64GiB" into the options. 0, -EINVAL with *error. */
+/* A line for each decision with its reason, as "poll core 2 of node 0 for mlx5_0: on the rail's node": line(context, text). */
+void plan_lines(const struct plan *plan, void (*line)(void *context, const char *text), void *context);
+/* Processors that may touch memory of a node: one of each physical core that the process may use there, else anywhere. Ascending;
+ * returns how many. node: a number; -1: of all nodes. */
+uint32_t plan_touch_cpus(const struct machine *machine, int node, int *numbers, uint32_t capacity);
+/* "rails=4,cores=6,l1=64GiB,local=1" into the options. 0, -EINVAL with *error. */
 KVR_MUST_CHECK int plan_parse_options(const char *text, struct plan_options *options, struct machine_error *error);
 
 KVR_END_C

@@ -114,7 +114,7 @@ static uint32_t decide_threads(struct planner *planner)
 }
 
 /* What speaks for and against a core, behind why it is on this node. */
-static void describe(const struct planner *planner, const struct plan_core *core, const char *where, char *reason)
+void plan_describe(const struct planner *planner, const struct plan_core *core, const char *where, char *reason)
 {
 	const char *isolation = core->isolated ? ", isolated" : planner->plan->busy ? ", not isolated" : "";
 	const char *threads = "";
@@ -146,7 +146,7 @@ static void describe_place(const struct planner *planner, const struct plan_poll
 			machine_distance(machine, home, at));
 }
 
-static void add_poll(struct planner *planner, const struct plan_core *core, int rail, uint32_t home)
+void plan_add_poll(struct planner *planner, const struct plan_core *core, int rail, uint32_t home)
 {
 	struct plan *plan = planner->plan;
 	struct plan_poll *poll = &plan->polls[plan->poll_count++];
@@ -158,10 +158,10 @@ static void add_poll(struct planner *planner, const struct plan_core *core, int 
 	poll->node = planner->machine->nodes[core->node].number;
 	poll->near = rail >= 0 ? nodes == 0 || (nodes >> core->node & 1) : core->node == home;
 	describe_place(planner, poll, home, core->node, words, sizeof(words));
-	describe(planner, core, words, poll->reason);
+	plan_describe(planner, core, words, poll->reason);
 	if (!poll->near && rail >= 0)
-		plan_warn(plan, "%s is polled by core %d of node %d: no core is left on its own node",
-			plan->rails[rail].name, poll->core, poll->node);
+		plan_warn(plan, "%s is polled by core %d of node %d: %s on its own node", plan->rails[rail].name,
+			poll->core, poll->node, planner->options->given_count ? "no given core is" : "no core is left");
 }
 
 /* The cores of a group: each some rails, or each rail some cores. */
@@ -178,9 +178,9 @@ static void place_group(struct planner *planner, const struct plan_group *group)
 		if (to == from && group->rail_count)
 			to = from + 1;
 		if (group->rail_count == 0)
-			add_poll(planner, core, -1, group->node);
+			plan_add_poll(planner, core, -1, group->node);
 		for (uint32_t rail = from; rail < to; rail++)
-			add_poll(planner, core, group->rails[rail], group->node);
+			plan_add_poll(planner, core, group->rails[rail], group->node);
 	}
 }
 
@@ -217,7 +217,7 @@ static void place_management(struct planner *planner)
 	else
 		snprintf(words, sizeof(words), "node %d: no core is left on node %d", machine->nodes[core->node].number,
 			machine->nodes[home].number);
-	describe(planner, core, words, plan->management_reason);
+	plan_describe(planner, core, words, plan->management_reason);
 }
 
 enum helper_rule { NEAR_RAILS, ANYWHERE, ISOLATED_TOO, SIBLINGS_TOO, ALL };
@@ -317,11 +317,32 @@ void plan_cores(struct planner *planner)
 	uint32_t cores;
 
 	find_cores(planner);
-	cores = decide_threads(planner);
-	plan_share_out(planner, &groups, cores);
-	for (uint32_t i = 0; i < groups.count; i++)
-		place_group(planner, &groups.list[i]);
-	place_management(planner);
+	if (planner->options->given_count) {
+		plan_given(planner);
+	} else {
+		cores = decide_threads(planner);
+		plan_share_out(planner, &groups, cores);
+		for (uint32_t i = 0; i < groups.count; i++)
+			place_group(planner, &groups.list[i]);
+		place_management(planner);
+	}
+	planner->plan->pinned = planner->plan->busy || planner->options->given_count;
 	place_helpers(planner);
 	warn_cores(planner);
+}
+
+uint32_t plan_touch_cpus(const struct machine *machine, int node, int *numbers, uint32_t capacity)
+{
+	bool seen[MACHINE_CPUS_MAX] = { false };
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < machine->cpu_count && count < capacity; i++) {
+		const struct machine_cpu *cpu = &machine->cpus[i];
+
+		if (!cpu->allowed || seen[cpu->core] || (node >= 0 && machine->nodes[cpu->node].number != node))
+			continue;
+		seen[cpu->core] = true;
+		numbers[count++] = cpu->number;
+	}
+	return count == 0 && node >= 0 ? plan_touch_cpus(machine, -1, numbers, capacity) : count;
 }

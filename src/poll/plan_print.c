@@ -84,7 +84,10 @@ void plan_print(const struct machine *machine, const struct plan *plan, struct t
 {
 	text_append(out, "%s: %u rail%s, %u poll core%s, %s\n", machine->name[0] ? machine->name : "a machine",
 		plan->rail_count, plan->rail_count == 1 ? "" : "s", plan->poll_core_count,
-		plan->poll_core_count == 1 ? "" : "s", plan->busy ? "spinning" : "waiting adaptively");
+		plan->poll_core_count == 1 ? "" : "s",
+		plan->busy             ? "spinning"
+			: plan->pinned ? "waiting adaptively"
+				       : "waiting adaptively, not pinned");
 	row(out, "WHAT", "WHERE", "FOR", "WHY");
 	print_cores(plan, out);
 	print_arenas(plan, out);
@@ -93,6 +96,67 @@ void plan_print(const struct machine *machine, const struct plan *plan, struct t
 		text_append(out, "  warning: %s\n", plan->warnings[i]);
 	if (plan->warnings_dropped)
 		text_append(out, "  and %u more warnings\n", plan->warnings_dropped);
+}
+
+/* ---- a line a decision ---- */
+
+struct lines {
+	const struct plan *plan;
+	void (*line)(void *context, const char *text);
+	void *context;
+};
+
+static void say(const struct lines *lines, const char *format, ...) KVR_PRINTF(2, 3);
+
+static void say(const struct lines *lines, const char *format, ...)
+{
+	char text[PLAN_REASON + 256];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	lines->line(lines->context, text);
+}
+
+static void say_cores(const struct lines *lines)
+{
+	const struct plan *plan = lines->plan;
+	struct text list = { NULL, 0, 0, false };
+	char where[40];
+
+	for (uint32_t i = 0; i < plan->poll_count; i++) {
+		const struct plan_poll *poll = &plan->polls[i];
+
+		snprintf(where, sizeof(where), plan->pinned ? "core %d" : "any core", poll->core);
+		say(lines, "poll %s for %s: %s", where,
+			poll->rail >= 0 ? plan->rails[poll->rail].name : "local clients", poll->reason);
+	}
+	snprintf(where, sizeof(where), plan->pinned ? "core %d" : "any core", plan->management_core);
+	say(lines, "manage %s: %s", where, plan->management_reason);
+	if (!plan->pinned)
+		return;
+	machine_list(&list, plan->helpers, plan->helper_count);
+	say(lines, "helpers %.200s: %s", list.bytes ? list.bytes : "none", plan->helper_reason);
+	text_fini(&list);
+}
+
+void plan_lines(const struct plan *plan, void (*line)(void *context, const char *text), void *context)
+{
+	const struct lines lines = { plan, line, context };
+	char bytes[TEXT_SHORT], pages[40];
+
+	say_cores(&lines);
+	for (uint32_t i = 0; i < plan->arena_count; i++) {
+		const struct plan_arena *arena = &plan->arenas[i];
+
+		say(&lines, "arena of %s on node %d: %s, %s", text_size(bytes, arena->bytes), arena->node,
+			arena->reason, pages_text(arena, pages, sizeof(pages)));
+	}
+	say(&lines, "threads %s",
+		plan->busy             ? "spin on their cores"
+			: plan->pinned ? "wait adaptively on their cores"
+				       : "wait adaptively and are not pinned");
 }
 
 static void json_cores(const struct plan *plan, struct text *out)
@@ -158,7 +222,8 @@ void plan_json(const struct machine *machine, const struct plan *plan, struct te
 {
 	text_append(out, "{\"machine\":");
 	text_append_json_string(out, machine->name);
-	text_append(out, ",\"waiting\":\"%s\",", plan->busy ? "busy" : "adaptive");
+	text_append(out, ",\"waiting\":\"%s\",\"pinned\":%s,", plan->busy ? "busy" : "adaptive",
+		plan->pinned ? "true" : "false");
 	json_cores(plan, out);
 	json_arenas(plan, out);
 	json_gpus(machine, plan, out);

@@ -47,6 +47,12 @@ void plan_warn(struct plan *plan, const char *format, ...) KVR_PRINTF(2, 3);
 void plan_rails(struct planner *planner);
 /* plan_cores.c: poll, management and helper cores. */
 void plan_cores(struct planner *planner);
+/* Adds a thread that polls a rail (-1: none) from a core. home: the node that it should be on. */
+void plan_add_poll(struct planner *planner, const struct plan_core *core, int rail, uint32_t home);
+/* Why a core, behind where it is. */
+void plan_describe(const struct planner *planner, const struct plan_core *core, const char *where, char *reason);
+/* plan_given.c: cores that somebody else chose. */
+void plan_given(struct planner *planner);
 /* Physical cores that a thread could be put on: of a node by index, -1: of all. */
 uint32_t plan_count_free(const struct planner *planner, int node);
 /* plan_groups.c: which node gets how many of the cores, and which rails are polled there. There are no more groups than cores. */

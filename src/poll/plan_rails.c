@@ -27,17 +27,31 @@ static void add_rail(struct plan *plan, const struct machine *machine, uint32_t 
 	plan->rail_count++;
 }
 
+/* One of "mlx5_0,mlx5_1"? */
+static bool is_named(const char *names, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (const char *at = names; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+		if (strcspn(at, ",") == length && strncmp(at, name, length) == 0)
+			return true;
+	}
+	return !names;
+}
+
 /* All RDMA ports that are up; a device whose ports are not known is taken to have one. */
-static void find_rails(struct plan *plan, const struct machine *machine)
+static void find_rails(struct plan *plan, const struct machine *machine, const struct plan_options *options)
 {
 	for (uint32_t i = 0; i < machine->nic_count; i++) {
 		const struct machine_nic *nic = &machine->nics[i];
 
-		if (!is_rdma(nic))
+		if (!is_rdma(nic) || !is_named(options->devices, nic->name))
 			continue;
 		if (nic->port_count == 0)
 			add_rail(plan, machine, i, NULL);
 		for (uint32_t j = 0; j < nic->port_count; j++) {
+			if (options->port && nic->ports[j].number != options->port)
+				continue;
 			if (nic->ports[j].up)
 				add_rail(plan, machine, i, &nic->ports[j]);
 			else
@@ -172,12 +186,13 @@ static void anchor_without_rails(struct planner *planner)
 {
 	const struct machine *machine = planner->machine;
 
-	plan_warn(planner->plan, "no RDMA port is up: clients of this host are served, and no others");
+	if (!planner->options->local)
+		plan_warn(planner->plan, "no RDMA port is up: clients of this host are served, and no others");
 	for (uint32_t i = 0; i < machine->gpu_count; i++)
 		add_anchor(planner, machine->gpus[i].nodes);
 	if (planner->anchors)
 		return;
-	for (uint32_t i = 0; i < machine->nic_count; i++) {
+	for (uint32_t i = 0; i < machine->nic_count && !planner->options->local; i++) {
 		if (machine->nics[i].kind == MACHINE_ETHERNET)
 			add_anchor(planner, machine->nics[i].nodes);
 	}
@@ -189,8 +204,9 @@ void plan_rails(struct planner *planner)
 {
 	struct plan *plan = planner->plan;
 
-	find_rails(plan, planner->machine);
-	if (planner->options->rails == 0)
+	if (!planner->options->local)
+		find_rails(plan, planner->machine, planner->options);
+	if (planner->options->rails == 0 || planner->options->local)
 		drop_slow_rails(plan);
 	else
 		choose_rails(planner);

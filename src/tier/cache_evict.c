@@ -6,6 +6,8 @@
 /* Where another class's pages are needed: oldest entries of one class, and classes, that are tried. */
 #define TRIES_PER_CLASS 4
 #define CLASSES_TRIED 8
+/* Where there are several areas: entries that are looked at for one that makes room in the preferred area. */
+#define NEAR_LOOKS 8
 
 void cache_evict_entry(struct cache *cache, uint32_t number)
 {
@@ -145,11 +147,41 @@ static bool clear_around(struct cache *cache, uint32_t number, uint32_t object_c
 	return count > 0;
 }
 
-static bool make_room_in(struct cache *cache, uint32_t victim_class, uint32_t object_class, uint32_t limit)
+static bool is_in_area(const struct cache *cache, struct cache_entry *entry, uint32_t area)
+{
+	const l1_ref *objects = cache_entry_objects(cache, entry);
+	uint32_t parts = cache_entry_parts(cache, entry);
+
+	for (uint32_t part = 0; part < parts; part++)
+		if (objects[part] != 0 && l1_area_of(cache->l1, objects[part]) == area)
+			return true;
+	return false;
+}
+
+/* Of the oldest few of a class the oldest that has an object in the area, so that what comes is near to those that asked for it; else the
+ * oldest. With one area that is always the oldest. */
+static uint32_t oldest_in_area(const struct cache *cache, uint32_t victim_class, uint32_t area)
+{
+	uint32_t oldest = oldest_of(cache, victim_class), number = oldest;
+
+	for (uint32_t looks = 0; looks < NEAR_LOOKS && number != 1 + victim_class; looks++) {
+		struct cache_entry *entry = cache_entry_at(cache, number);
+
+		if (is_in_area(cache, entry, area))
+			return number;
+		number = entry->list.prev;
+	}
+	return oldest;
+}
+
+static bool make_room_in(
+	struct cache *cache, uint32_t victim_class, uint32_t object_class, uint32_t area, uint32_t limit)
 {
 	uint32_t number = oldest_of(cache, victim_class);
 	uint32_t head = 1 + victim_class;
 
+	if (victim_class == object_class && number != head)
+		number = oldest_in_area(cache, victim_class, area);
 	for (uint32_t tries = 0; tries < TRIES_PER_CLASS && number != head; tries++) {
 		struct cache_entry *entry = cache_entry_at(cache, number);
 
@@ -165,7 +197,7 @@ static bool make_room_in(struct cache *cache, uint32_t victim_class, uint32_t ob
 }
 
 /* Oldest class first, so that a model that is not used any more gives way; the own class always has what is needed. */
-static bool make_room(struct cache *cache, uint32_t object_class, uint32_t limit)
+static bool make_room(struct cache *cache, uint32_t object_class, uint32_t area, uint32_t limit)
 {
 	uint64_t tried[L1_CLASSES_MAX / 64] = { 0 };
 
@@ -175,18 +207,19 @@ static bool make_room(struct cache *cache, uint32_t object_class, uint32_t limit
 
 		if (victim_class == L1_CLASSES_MAX)
 			return false;
-		if (make_room_in(cache, victim_class, object_class, limit))
+		if (make_room_in(cache, victim_class, object_class, area, limit))
 			return true;
 		tried[victim_class / 64] |= UINT64_C(1) << (victim_class % 64);
 	}
-	return oldest_of(cache, object_class) != 0 && make_room_in(cache, object_class, object_class, limit);
+	return oldest_of(cache, object_class) != 0 && make_room_in(cache, object_class, object_class, area, limit);
 }
 
 l1_ref cache_reserve(struct cache *cache, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit)
 {
 	l1_ref object = l1_allocate(cache->l1, object_class, preferred_area, L1_NO_OWNER);
 
-	if (!object && evict_limit > 0 && cache->evictable_units > 0 && make_room(cache, object_class, evict_limit))
+	if (!object && evict_limit > 0 && cache->evictable_units > 0 &&
+		make_room(cache, object_class, preferred_area, evict_limit))
 		object = l1_allocate(cache->l1, object_class, preferred_area, L1_NO_OWNER);
 	if (!object) {
 		kvr_counter_add(&cache->counters->no_room, 1);

@@ -43,6 +43,28 @@ static int allocate_tables(struct l1 *l1)
 	return 0;
 }
 
+/* By insertion: areas are few, and this is done once. */
+static void order_areas(struct l1_region *region, uint32_t self, uint32_t count, const uint16_t *distances)
+{
+	region->order[0] = (uint8_t)self;
+	for (uint32_t area = 0, filled = 1; area < count; area++) {
+		uint32_t at = filled;
+
+		if (area == self)
+			continue;
+		for (; distances && at > 1 && distances[region->order[at - 1]] > distances[area]; at--)
+			region->order[at] = region->order[at - 1];
+		region->order[at] = (uint8_t)area;
+		filled++;
+	}
+}
+
+void l1_set_distances(struct l1 *l1, const uint16_t *distances)
+{
+	for (uint32_t i = 0; i < l1->region_count; i++)
+		order_areas(&l1->regions[i], i, l1->region_count, distances + (size_t)i * l1->region_count);
+}
+
 int l1_create(const struct l1_area *areas, uint32_t area_count, struct l1 **l1_out)
 {
 	uint64_t pages = area_count >= 1 && area_count <= L1_AREAS_MAX ? usable_pages(areas, area_count) : 0;
@@ -67,6 +89,7 @@ int l1_create(const struct l1_area *areas, uint32_t area_count, struct l1 **l1_o
 
 		l1->regions[i].address = (char *)areas[i].address;
 		l1->regions[i].numa_node = areas[i].numa_node;
+		order_areas(&l1->regions[i], i, area_count, NULL);
 		l1_extents_init(&l1->regions[i].extents, l1->pages, first, count);
 		first += count;
 		l1->region_pages_max = count > l1->region_pages_max ? count : l1->region_pages_max;
@@ -197,6 +220,7 @@ static l1_ref take_slot(struct l1 *l1, uint32_t run, uint32_t owner)
 	class_->objects++;
 	l1->objects++;
 	l1->used_bytes += class_->bytes;
+	l1->regions[page->area].used_bytes += class_->bytes;
 	return l1_make_ref(run, slot);
 }
 
@@ -207,13 +231,12 @@ l1_ref l1_allocate(struct l1 *l1, uint32_t object_class, uint32_t preferred_area
 	assert(object_class < L1_CLASSES_MAX && class_->bytes > 0);
 	if (preferred_area >= l1->region_count)
 		preferred_area = 0;
-	if (class_->partial[preferred_area] != L1_NO_PAGE || make_run(l1, object_class, preferred_area))
-		return take_slot(l1, class_->partial[preferred_area], owner);
-	if (class_->partial_areas)
-		return take_slot(l1, class_->partial[__builtin_ctzll(class_->partial_areas)], owner);
-	for (uint32_t area = 0; area < l1->region_count; area++)
-		if (area != preferred_area && make_run(l1, object_class, area))
+	for (uint32_t i = 0; i < l1->region_count; i++) {
+		uint32_t area = l1->regions[preferred_area].order[i];
+
+		if ((class_->partial_areas >> area & 1) || make_run(l1, object_class, area))
 			return take_slot(l1, class_->partial[area], owner);
+	}
 	return 0;
 }
 
@@ -233,6 +256,7 @@ void l1_free(struct l1 *l1, l1_ref object)
 	class_->objects--;
 	l1->objects--;
 	l1->used_bytes -= class_->bytes;
+	l1->regions[page->area].used_bytes -= class_->bytes;
 	if (page->used == 0)
 		drop_run(l1, run);
 }
@@ -294,4 +318,19 @@ void l1_get_stats(const struct l1 *l1, struct l1_stats *stats)
 	stats->metadata_bytes = sizeof(*l1) + l1->region_count * sizeof(*l1->regions) +
 		L1_CLASSES_MAX * (sizeof(*l1->classes) + l1->region_count * sizeof(*l1->partial)) +
 		l1->page_count * (sizeof(*l1->pages) + L1_SLOTS_PER_PAGE * sizeof(*l1->owners));
+}
+
+uint32_t l1_area_count(const struct l1 *l1)
+{
+	return l1->region_count;
+}
+
+void l1_get_area_stats(const struct l1 *l1, uint32_t area, struct l1_area_stats *stats)
+{
+	const struct l1_region *region = &l1->regions[area];
+
+	stats->numa_node = region->numa_node;
+	stats->total_bytes = (region->extents.end - region->extents.first) * L1_PAGE_BYTES;
+	stats->used_bytes = region->used_bytes;
+	stats->free_page_bytes = region->extents.free_pages * L1_PAGE_BYTES;
 }

@@ -13,6 +13,10 @@
  * is left at the end of an area. A run whose objects are all free goes back to the pages at once and merges with its
  * neighbours; so a change of models needs no restart. L1's own tables cost 0.15 % of the memory.
  *
+ * Areas have an order of preference each: itself, then the others by distance. An object is put in the preferred area as long as that
+ * has a free slot or pages for a run, then in the next one: memory of another node is slower, and still much faster than what a miss
+ * costs. It stays where it is until it is evicted.
+ *
  * Owner: the management core, no other thread; no call allocates, blocks or enters the kernel, except l1_create and
  * l1_destroy. Other threads may use the address of an object that they were handed.
  */
@@ -54,11 +58,19 @@ struct l1_stats {
 	uint64_t metadata_bytes; /* L1's own tables, beside the areas */
 };
 
+struct l1_area_stats {
+	int numa_node;
+	uint64_t total_bytes, used_bytes, free_page_bytes; /* as above */
+};
+
 struct l1;
 
 /* Copies the array; the memory stays the caller's. 0, -EINVAL (no area, or misaligned), -ENOMEM. */
 KVR_MUST_CHECK int l1_create(const struct l1_area *areas, uint32_t area_count, struct l1 **l1);
 void l1_destroy(struct l1 **l1);
+/* Distances between areas, [from * area_count + to], any unit: where an area has no room, objects go to the nearest that has. Without
+ * them, and among equally near ones, to the first. At most once, before l1_allocate. */
+void l1_set_distances(struct l1 *l1, const uint16_t *distances);
 
 /* The class of objects of that size; the same size gives the same class, and a class that nobody uses any more
  * (l1_class_release) is recycled. 0, -EINVAL (0 bytes), -E2BIG (larger than the largest area), -ENOSPC
@@ -74,8 +86,8 @@ uint64_t l1_class_slot_bytes(const struct l1 *l1, uint32_t object_class);
  * high, never too low. */
 uint64_t l1_class_room(const struct l1 *l1, uint32_t object_class);
 
-/* 0 when neither a slot nor pages for a new run are free. `preferred_area`: tried first; owner: any number of the
- * caller's. */
+/* 0 when neither a slot nor pages for a new run are free. `preferred_area`: tried first, then those that are nearest to it; owner: any
+ * number of the caller's. */
 l1_ref l1_allocate(struct l1 *l1, uint32_t object_class, uint32_t preferred_area, uint32_t owner);
 void l1_free(struct l1 *l1, l1_ref object);
 
@@ -114,6 +126,8 @@ KVR_MUST_CHECK int l1_restore_run(
 l1_ref l1_at(const struct l1 *l1, const struct l1_place *place);
 
 void l1_get_stats(const struct l1 *l1, struct l1_stats *stats);
+uint32_t l1_area_count(const struct l1 *l1);
+void l1_get_area_stats(const struct l1 *l1, uint32_t area, struct l1_area_stats *stats);
 /* Walks everything and checks what must hold (tests, `kvrailctl check`): 0, or -EILSEQ after logging the first
  * contradiction. */
 int l1_verify(const struct l1 *l1);

@@ -34,6 +34,8 @@ struct l1_region { /* an area, and its pages */
 	char *address;
 	int numa_node;
 	struct l1_extents extents;
+	uint8_t order[L1_AREAS_MAX]; /* all areas, this one first, then the nearest */
+	uint64_t used_bytes;
 };
 
 struct l1 {

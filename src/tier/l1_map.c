@@ -4,10 +4,11 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -16,14 +17,15 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "tier/l1_limit.h"
+#include "tier/l1_numa.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
-#define NODES_MAX 1024
 #define TOUCH_THREADS_MAX 64
 /* Touched in one go: small enough that `stop` is seen soon. */
 #define TOUCH_BYTES (64 * MIB)
+#define PROGRESS_SECONDS 1
 
 #ifndef MAP_HUGE_SHIFT
 #define MAP_HUGE_SHIFT 26
@@ -31,7 +33,6 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-#define MPOL_BIND_MODE 2 /* MPOL_BIND of linux/mempolicy.h */
 
 const char *l1_page_kind_text(enum l1_page_kind pages)
 {
@@ -51,12 +52,14 @@ const char *l1_page_kind_text(enum l1_page_kind pages)
 /* ---- touching ---- */
 
 struct touching {
+	const struct l1_map_options *options;
 	char *address;
 	uint64_t bytes;
-	uint64_t unit; /* page size */
-	uint64_t next; /* shared: offset that nobody has taken yet */
-	const int *stop;
-	int error; /* shared: the first error */
+	uint64_t unit;    /* page size */
+	uint64_t next;    /* shared: offset that nobody has taken yet */
+	uint64_t done;    /* shared: bytes touched */
+	unsigned threads; /* shared: that have begun */
+	int error;        /* shared: the first error */
 };
 
 /* Kernels before 5.14 cannot populate: then a write to each page does it, which for normal pages is as safe. */
@@ -76,40 +79,70 @@ static int touch_range(const struct touching *touching, char *address, uint64_t 
 static void *touch_thread(void *argument)
 {
 	struct touching *touching = argument;
+	const struct l1_map_options *options = touching->options;
 	uint64_t step = touching->unit > TOUCH_BYTES ? touching->unit : TOUCH_BYTES;
+	unsigned thread = kvr_fetch_add(&touching->threads, 1);
 
+	if (options->thread_begin)
+		options->thread_begin(options->context, thread);
 	for (;;) {
 		uint64_t offset = kvr_fetch_add(&touching->next, step);
+		uint64_t bytes;
 		int rc;
 
 		if (offset >= touching->bytes || kvr_load_relaxed(&touching->error))
 			return NULL;
-		if (touching->stop && kvr_load_relaxed(touching->stop))
+		bytes = kvr_min_u64(step, touching->bytes - offset);
+		if (options->stop && kvr_load_relaxed(options->stop))
 			rc = -EINTR;
 		else
-			rc = touch_range(
-				touching, touching->address + offset, kvr_min_u64(step, touching->bytes - offset));
+			rc = touch_range(touching, touching->address + offset, bytes);
 		if (rc)
 			kvr_store_relaxed(&touching->error, rc);
+		else
+			kvr_fetch_add(&touching->done, bytes);
 	}
 }
 
-static int touch(struct l1_mapping *mapping, uint64_t unit, unsigned threads, const int *stop)
+/* Waits for a thread, and says now and then how far they are. */
+static void join_and_tell(pthread_t thread, struct touching *touching, uint64_t start_ns)
 {
-	struct touching touching = { mapping->address, mapping->bytes, unit, 0, stop, 0 };
+	const struct l1_map_options *options = touching->options;
+	struct timespec until;
+
+	if (!options->progress) {
+		pthread_join(thread, NULL);
+		return;
+	}
+	for (;;) {
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_sec += PROGRESS_SECONDS;
+		if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
+			return;
+		options->progress(options->context, kvr_load_relaxed(&touching->done), clock_now_ns() - start_ns);
+	}
+}
+
+static int touch(const struct l1_map_options *options, uint64_t unit, struct l1_mapping *mapping)
+{
+	struct touching touching = { options, mapping->address, mapping->bytes, unit, 0, 0, 0, 0 };
+	bool caller_too = !options->thread_begin && !options->progress;
+	unsigned wanted = options->threads > TOUCH_THREADS_MAX ? TOUCH_THREADS_MAX : options->threads;
 	pthread_t helpers[TOUCH_THREADS_MAX];
 	uint64_t start = clock_now_ns();
 	unsigned started = 0;
 
-	if (threads > TOUCH_THREADS_MAX)
-		threads = TOUCH_THREADS_MAX;
-	/* This thread is one of them; without helpers it does everything. */
-	while (started + 1 < threads && pthread_create(&helpers[started], NULL, touch_thread, &touching) == 0)
+	if (wanted == 0)
+		wanted = 1;
+	/* Without helpers the caller does everything. */
+	while (started + caller_too < wanted && pthread_create(&helpers[started], NULL, touch_thread, &touching) == 0)
 		started++;
-	touch_thread(&touching);
+	if (caller_too || started == 0)
+		touch_thread(&touching);
 	while (started > 0)
-		pthread_join(helpers[--started], NULL);
+		join_and_tell(helpers[--started], &touching, start);
 	mapping->touch_ns = clock_now_ns() - start;
+	mapping->touch_threads = touching.threads;
 	return touching.error;
 }
 
@@ -128,22 +161,79 @@ static bool transparent_pages_on(void)
 	return line[0] != '\0' && !strstr(line, "[never]");
 }
 
-static void bind_to_node(const struct l1_mapping *mapping, int node)
+/* A full node would have processes killed for strictly bound pages; huge pages are there or they are refused. */
+static void bind_to_node(struct l1_mapping *mapping, int node)
 {
-	unsigned long mask[NODES_MAX / (8 * sizeof(unsigned long))] = { 0 };
-	size_t bits = 8 * sizeof(unsigned long);
+	char wanted[TEXT_SHORT], has[TEXT_SHORT];
+	uint64_t available = l1_numa_available("", node);
+	bool strict = mapping->pages == L1_PAGES_1G || mapping->pages == L1_PAGES_2M || mapping->bytes <= available;
+	int error;
 
 	if (node < 0)
 		return;
-	if (node < NODES_MAX - 1) {
-		mask[(size_t)node / bits] |= 1UL << ((size_t)node % bits);
-		if (syscall(SYS_mbind, mapping->address, mapping->bytes, MPOL_BIND_MODE, mask, NODES_MAX, 0) == 0)
-			return;
-	} else {
-		errno = EINVAL;
+	if (!strict)
+		log_warn(
+			"l1: NUMA node %d has %s for %s: the rest comes from other nodes; ask for less, or free memory there",
+			node, text_size(has, available), text_size(wanted, mapping->bytes));
+	error = l1_numa_bind(mapping->address, mapping->bytes, node, strict);
+	if (error)
+		log_warn("l1: memory cannot be bound to NUMA node %d: %s: it comes from wherever there is some", node,
+			strerror(-error));
+	else
+		mapping->numa_node = node;
+}
+
+static void look_where_it_is(struct l1_mapping *mapping, uint64_t unit)
+{
+	struct l1_numa_sample sample;
+
+	if (mapping->numa_node < 0 ||
+		l1_numa_sample(mapping->address, mapping->bytes, unit, mapping->numa_node, &sample) != 0)
+		return;
+	mapping->pages_sampled = sample.sampled;
+	mapping->pages_on_node = sample.on_node;
+	if ((uint64_t)sample.on_node * 100 < (uint64_t)sample.sampled * 99)
+		log_warn("l1: %u of %u pages looked at are not on NUMA node %d", sample.elsewhere, sample.sampled,
+			mapping->numa_node);
+}
+
+/* "AnonHugePages: 123 kB" of the mapping's parts in smaps. */
+static uint64_t transparent_bytes(const struct l1_mapping *mapping)
+{
+	uintptr_t from = (uintptr_t)mapping->address, to = from + mapping->bytes;
+	FILE *file = fopen("/proc/self/smaps", "re");
+	uint64_t bytes = 0;
+	bool ours = false;
+	char line[512];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		unsigned long long begin, end;
+
+		if (line[0] >= 'A' && line[0] <= 'Z') {
+			if (ours && strncmp(line, "AnonHugePages:", 14) == 0)
+				bytes += strtoull(line + 14, NULL, 10) * KIB;
+		} else if (sscanf(line, "%llx-%llx ", &begin, &end) == 2) {
+			ours = begin < to && end > from;
+		}
 	}
-	log_warn("l1: memory cannot be bound to NUMA node %d: %s: it comes from wherever there is some", node,
-		strerror(errno));
+	if (file)
+		fclose(file);
+	return kvr_min_u64(bytes, mapping->bytes);
+}
+
+/* Transparent huge pages lie at multiples of their size: what stands out at both ends is given back. */
+static void *map_aligned(uint64_t bytes, int flags)
+{
+	char *whole = mmap(NULL, bytes + 2 * MIB, PROT_READ | PROT_WRITE, flags, -1, 0);
+	uint64_t before;
+
+	if (whole == MAP_FAILED)
+		return MAP_FAILED;
+	before = -(uintptr_t)whole % (2 * MIB);
+	if (before)
+		munmap(whole, before);
+	munmap(whole + before + bytes, 2 * MIB - before);
+	return whole + before;
 }
 
 static int map_kind(uint64_t bytes, enum l1_page_kind kind, uint64_t unit, struct l1_mapping *mapping)
@@ -154,13 +244,16 @@ static int map_kind(uint64_t bytes, enum l1_page_kind kind, uint64_t unit, struc
 		flags |= MAP_HUGETLB | 30 << MAP_HUGE_SHIFT;
 	if (kind == L1_PAGES_2M)
 		flags |= MAP_HUGETLB | 21 << MAP_HUGE_SHIFT;
+	memset(mapping, 0, sizeof(*mapping));
 	mapping->bytes = kvr_round_up(bytes, unit);
 	mapping->pages = kind;
-	mapping->locked = false;
-	mapping->touch_ns = 0;
-	mapping->address = fault_point("l1_map/mmap")
-		? MAP_FAILED
-		: mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+	mapping->numa_node = -1;
+	if (fault_point("l1_map/mmap"))
+		mapping->address = MAP_FAILED;
+	else if (kind == L1_PAGES_TRANSPARENT)
+		mapping->address = map_aligned(mapping->bytes, flags);
+	else
+		mapping->address = mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (mapping->address != MAP_FAILED)
 		return 0;
 	mapping->address = NULL;
@@ -208,26 +301,27 @@ static bool fits(enum l1_page_kind kind, uint64_t bytes)
 	return bytes <= limit.bytes;
 }
 
-static int try_kind(
-	uint64_t bytes, enum l1_page_kind kind, int node, unsigned threads, const int *stop, struct l1_mapping *mapping)
+static int try_kind(const struct l1_map_options *options, enum l1_page_kind kind, struct l1_mapping *mapping)
 {
 	static const uint64_t units[] = { [L1_PAGES_1G] = GIB,
 		[L1_PAGES_2M] = 2 * MIB,
 		[L1_PAGES_TRANSPARENT] = 4 * KIB,
 		[L1_PAGES_NORMAL] = 4 * KIB };
-	int rc = fits(kind, bytes) ? map_kind(bytes, kind, units[kind], mapping) : -ENOMEM;
+	int rc = fits(kind, options->bytes) ? map_kind(options->bytes, kind, units[kind], mapping) : -ENOMEM;
 
 	if (rc)
 		return rc;
-	bind_to_node(mapping, node);
+	bind_to_node(mapping, options->numa_node);
 	if (kind == L1_PAGES_TRANSPARENT && madvise(mapping->address, mapping->bytes, MADV_HUGEPAGE) != 0)
 		mapping->pages = L1_PAGES_NORMAL;
-	rc = touch(mapping, units[kind], threads, stop);
+	rc = touch(options, units[kind], mapping);
 	if (rc) {
 		l1_unmap(mapping);
 		return rc;
 	}
 	lock(mapping);
+	look_where_it_is(mapping, units[kind]);
+	mapping->huge_bytes = units[kind] > 4 * KIB ? mapping->bytes : transparent_bytes(mapping);
 	return 0;
 }
 
@@ -241,21 +335,28 @@ static bool suits(enum l1_page_kind kind, uint64_t bytes)
 	return true;
 }
 
-int l1_map(uint64_t bytes, int numa_node, unsigned threads, const int *stop, struct l1_mapping *mapping)
+int l1_map_area(const struct l1_map_options *options, struct l1_mapping *mapping)
 {
 	int rc = -ENOMEM;
 
 	memset(mapping, 0, sizeof(*mapping));
-	if (bytes == 0 || bytes > (uint64_t)SSIZE_MAX / 2)
+	if (options->bytes == 0 || options->bytes > (uint64_t)SSIZE_MAX / 2)
 		return -EINVAL;
 	for (int kind = L1_PAGES_1G; kind <= L1_PAGES_NORMAL && rc != 0 && rc != -EINTR; kind++)
-		if (suits((enum l1_page_kind)kind, bytes))
-			rc = try_kind(bytes, (enum l1_page_kind)kind, numa_node, threads, stop, mapping);
+		if (suits((enum l1_page_kind)kind, options->bytes))
+			rc = try_kind(options, (enum l1_page_kind)kind, mapping);
 	if (rc == -ENOMEM)
-		log_no_memory(bytes);
+		log_no_memory(options->bytes);
 	else if (rc && rc != -EINTR)
 		log_error("l1: touching memory failed: %s", strerror(-rc));
 	return rc == 0 || rc == -EINTR ? rc : -ENOMEM;
+}
+
+int l1_map(uint64_t bytes, int numa_node, unsigned threads, const int *stop, struct l1_mapping *mapping)
+{
+	struct l1_map_options options = { bytes, numa_node, threads, stop, NULL, NULL, NULL };
+
+	return l1_map_area(&options, mapping);
 }
 
 void l1_unmap(struct l1_mapping *mapping)

@@ -123,8 +123,10 @@ static void await_ready(struct server_process *server)
 
 void server_process_start(struct server_process *server, const char *const *arguments)
 {
-	const char *all[ARGUMENTS_MAX] = { "--socket", server->socket, "--l1-size", "16MiB", "--http", "127.0.0.1:0" };
-	int count = 6, out[2], log_fd;
+	/* Not pinned: many servers of many tests would all be put on the same cores. */
+	const char *all[ARGUMENTS_MAX] = { "--socket", server->socket, "--l1-size", "16MiB", "--http", "127.0.0.1:0",
+		"--cores", "any" };
+	int count = 8, out[2], log_fd;
 
 	memset(server, 0, sizeof(*server));
 	snprintf(server->folder, sizeof(server->folder), "/tmp/kvrail-test-XXXXXX");
@@ -133,7 +135,7 @@ void server_process_start(struct server_process *server, const char *const *argu
 	snprintf(server->log, sizeof(server->log), "%s/log", server->folder);
 	/* An option of the test's own replaces ours. */
 	for (const char *const *at = arguments; *at; at++) {
-		for (int i = 0; i + 1 < 6; i += 2) {
+		for (int i = 0; i + 1 < 8; i += 2) {
 			if (all[i] && strcmp(all[i], *at) == 0) {
 				memmove(&all[i], &all[i + 2], (size_t)(count - i - 2) * sizeof(all[0]));
 				count -= 2;

@@ -24,7 +24,7 @@ struct server_process {
 	int out_fd;
 };
 
-/* Starts it with --socket, --http 127.0.0.1:0, --l1-size 16MiB and the given options, and waits for its ready line. */
+/* Starts it with --socket, --http 127.0.0.1:0, --l1-size 16MiB, --cores any and the given options, and waits for its ready line. */
 void server_process_start(struct server_process *server, const char *const *arguments);
 #define SERVER_START(server, ...) server_process_start(server, (const char *const[]){ __VA_ARGS__, NULL })
 /* Its exit code after `signal`. The folder and the log stay until server_process_clean. */

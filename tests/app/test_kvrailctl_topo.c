@@ -127,7 +127,7 @@ static void this_machine_can_be_recorded_and_read_back(void **state)
 static void check_cores(const char *conf, const struct kvraild_settings *settings)
 {
 	static struct plan plan;
-	struct plan_options options = { 0, 0, settings->l1_bytes };
+	struct plan_options options = { .l1_bytes = settings->l1_bytes };
 	struct machine_error error = { "" };
 	struct machine *machine;
 	char path[256], name[64];
@@ -164,7 +164,7 @@ static void configurations_read_and_are_what_the_plan_says(void **state)
 		assert_int_equal(option_defaults(&kvraild_options, &settings, &error), 0);
 		if (option_read_file(&kvraild_options, path, &settings, &error) != 0)
 			fail_msg("%s", error.text);
-		if (settings.cores[0])
+		if (strcmp(settings.cores, "auto") != 0)
 			check_cores(conf.bytes, &settings);
 		option_fini(&kvraild_options, &settings);
 		text_fini(&conf);

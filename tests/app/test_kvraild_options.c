@@ -48,9 +48,8 @@ static void without_options_there_is_a_good_plan(void **state)
 	assert_int_equal(plan.tenant_count, 1);
 	assert_string_equal(plan.tenants[0].name, "default");
 	assert_true(plan.tenants[0].may_clear);
-	assert_int_equal(plan.placement.worker_count, 1);
-	assert_int_equal(plan.placement.worker_cores[0], -1);
-	assert_false(plan.placement.busy);
+	assert_int_equal(plan.cores.count, 0);
+	assert_false(plan.cores.any);
 }
 
 /* pitfalls O05 */
@@ -72,7 +71,9 @@ static void contradictions_name_the_options(void **state)
 	assert_refused("admin-token-file = /nonexistent\n",
 		"--admin-token-file: /nonexistent can't be read: No such file or directory");
 	assert_refused("require-tenant = yes\n", "--require-tenant needs at least one --tenant");
-	assert_refused("cores = x\n", "--cores x is no list of cores, as 2-5,8");
+	assert_refused("cores = x\n", "--cores x is no list of cores, as 2-5,8, and neither auto nor any");
+	assert_refused("cores = any\npoll-cores = 3\n",
+		"--poll-cores 3 is for --cores auto: --cores any says how many poll by itself");
 }
 
 /* pitfalls O10: the transport is a choice, and nothing is used beside it. */
@@ -190,48 +191,147 @@ static void secrets_are_first_lines_of_files(void **state)
 }
 
 /* pitfalls M01: cores are those that the process was given. */
-static void threads_are_placed_on_the_cores_that_were_given(void **state)
+static void only_cores_that_were_given_can_be_asked_for(void **state)
 {
 	static const int allowed[] = { 9, 10, 11, 40 };
-	struct kvraild_placement placement;
+	struct kvraild_cores cores;
 	struct option_error error;
 
 	(void)state;
-	assert_int_equal(kvraild_place("9-11,40", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), 0);
-	assert_int_equal(placement.worker_count, 3);
-	assert_int_equal(placement.worker_cores[0], 9);
-	assert_int_equal(placement.worker_cores[2], 11);
-	assert_int_equal(placement.management_core, 40);
-	assert_false(placement.shared);
-	assert_true(placement.busy);
-	assert_int_equal(kvraild_place("10", KVRAILD_WAIT_ADAPTIVE, allowed, 4, &placement, &error), 0);
-	assert_true(placement.shared);
-	assert_int_equal(placement.worker_cores[0], 10);
-	assert_false(placement.busy);
-	assert_int_equal(kvraild_place("0-3", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), -EINVAL);
+	assert_int_equal(kvraild_read_cores("9-11,40", allowed, 4, &cores, &error), 0);
+	assert_int_equal(cores.count, 4);
+	assert_int_equal(cores.given[3], 40);
+	assert_int_equal(kvraild_read_cores("auto", allowed, 4, &cores, &error), 0);
+	assert_true(cores.count == 0 && !cores.any);
+	assert_int_equal(kvraild_read_cores("any", allowed, 4, &cores, &error), 0);
+	assert_true(cores.count == 0 && cores.any);
+	assert_int_equal(kvraild_read_cores("0-3", allowed, 4, &cores, &error), -EINVAL);
 	assert_string_equal(error.text, "--cores 0-3: core 0 is not one that this process may use (9-11,40)");
-	assert_int_equal(kvraild_place("0-65", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), -EINVAL);
+	assert_int_equal(kvraild_read_cores("0-65", allowed, 4, &cores, &error), -EINVAL);
 	assert_string_equal(error.text, "--cores 0-65: more than 65 cores");
-	assert_int_equal(kvraild_place("1024", KVRAILD_WAIT_AUTO, allowed, 4, &placement, &error), -EINVAL);
+	assert_int_equal(kvraild_read_cores("1024", allowed, 4, &cores, &error), -EINVAL);
 	assert_string_equal(error.text, "--cores 1024: core numbers are below 1024");
+}
+
+/* The threads of a server with these options on a machine. */
+static void place(
+	const char *machine_text, const char *config, struct kvraild_placement *placement, struct plan *topology)
+{
+	struct machine_error machine_error = { "" };
+	struct machine *machine = machine_read_text("test", machine_text, strlen(machine_text), &machine_error);
+	struct kvraild_settings settings;
+	struct plan_options options;
+	struct option_error error;
+	struct kvraild_plan plan;
+
+	assert_non_null(machine);
+	memset(&settings, 0, sizeof(settings));
+	memset(&plan, 0, sizeof(plan));
+	assert_int_equal(option_defaults(&kvraild_options, &settings, &error), 0);
+	assert_int_equal(option_read_text(&kvraild_options, "test", config, strlen(config), &settings, &error), 0);
+	assert_int_equal(
+		kvraild_read_cores(settings.cores, (const int[]){ 0, 1, 2, 3, 4, 5, 6, 7 }, 8, &plan.cores, &error), 0);
+	plan.has_listen = settings.listen[0] != '\0';
+	kvraild_plan_options(&settings, &plan, &options);
+	assert_int_equal(plan_make(machine, &options, topology), 0);
+	kvraild_place(machine, &plan.cores, (enum kvraild_wait)settings.wait, topology, placement);
+	option_fini(&kvraild_options, &settings);
+	machine_free(&machine);
+}
+
+#define TWO_NODES                                                                                            \
+	"kvrail-machine 1\nnode 0 package=0 memory=64GiB\nnode 1 package=1 memory=64GiB\ncores 0-3 node=0\n" \
+	"cores 4-7 node=1\nnic m0 kind=roce node=1 ports=1:up:100/2:up:200\nnic m1 kind=roce node=0 ports=1:up:100\n"
+
+static void threads_are_where_the_topology_plan_says(void **state)
+{
+	static struct plan topology;
+	struct kvraild_placement placement;
+
+	(void)state;
+	/* The fastest port of the two devices, as one is opened, and cores beside it. */
+	place(TWO_NODES, "listen = kvrail://h\n", &placement, &topology);
+	assert_int_equal(placement.worker_count, 1);
+	assert_string_equal(placement.workers[0].device, "m0");
+	assert_int_equal(placement.workers[0].port, 2);
+	assert_int_equal(placement.workers[0].core, 4);
+	assert_int_equal(placement.workers[0].node, 1);
+	assert_int_equal(placement.management_core, 5);
+	assert_true(placement.busy && !placement.insist && !placement.shared);
+	assert_int_equal(topology.arenas[0].node, 1);
+	place(TWO_NODES, "listen = kvrail://h\ndevice = m1\npoll-cores = 2\nwait = adaptive\n", &placement, &topology);
+	assert_int_equal(placement.worker_count, 2);
+	assert_string_equal(placement.workers[1].device, "m1");
+	assert_int_equal(placement.workers[0].core, 1);
+	assert_int_equal(placement.workers[1].core, 2);
+	assert_int_equal(placement.management_core, 3);
+	assert_false(placement.busy);
+	/* Clients of this host: no device. */
+	place(TWO_NODES, "", &placement, &topology);
+	assert_int_equal(placement.worker_count, 1);
+	assert_string_equal(placement.workers[0].device, "");
+	assert_true(placement.busy);
+}
+
+static void cores_that_were_given_override_the_plan(void **state)
+{
+	static struct plan topology;
+	struct kvraild_placement placement;
+
+	(void)state;
+	place(TWO_NODES, "cores = 2,3,6\n", &placement, &topology);
+	assert_int_equal(placement.worker_count, 2);
+	assert_int_equal(placement.workers[0].core, 2);
+	assert_int_equal(placement.workers[1].core, 3);
+	assert_int_equal(placement.management_core, 6);
+	assert_true(placement.busy);
+	place(TWO_NODES, "cores = 5\nwait = adaptive\n", &placement, &topology);
+	assert_true(placement.shared);
+	assert_int_equal(placement.workers[0].core, 5);
+	assert_false(placement.busy);
+	place(TWO_NODES, "cores = any\n", &placement, &topology);
+	assert_int_equal(placement.workers[0].core, -1);
+	assert_int_equal(placement.management_core, -1);
+	assert_false(placement.busy);
+	assert_false(topology.pinned);
+	place(TWO_NODES, "cores = any\nwait = busy\n", &placement, &topology);
+	assert_true(placement.busy && placement.insist);
 }
 
 static void few_cores_make_one_thread_of_worker_and_management(void **state)
 {
-	static const int allowed[] = { 0, 1, 2, 3 };
+	static struct plan topology;
 	struct kvraild_placement placement;
-	struct option_error error;
 
 	(void)state;
-	assert_int_equal(kvraild_place("", KVRAILD_WAIT_AUTO, allowed, 3, &placement, &error), 0);
+	place("kvrail-machine 1\nsynthetic core:2 pu:1\n", "", &placement, &topology);
 	assert_true(placement.shared);
 	assert_false(placement.busy);
 	assert_int_equal(placement.worker_count, 1);
-	assert_int_equal(kvraild_place("", KVRAILD_WAIT_BUSY, allowed, 4, &placement, &error), 0);
+	assert_int_equal(placement.workers[0].core, -1);
+	place("kvrail-machine 1\nsynthetic core:4 pu:1\n", "", &placement, &topology);
 	assert_false(placement.shared);
 	assert_true(placement.busy);
-	assert_int_equal(placement.worker_cores[0], -1);
-	assert_int_equal(placement.management_core, -1);
+	assert_true(placement.workers[0].core >= 0 && placement.management_core >= 0);
+}
+
+/* A machine that can't be read: as --cores says, else unpinned, and nothing spins that was not told to. */
+static void without_a_plan_the_server_does_what_it_is_told(void **state)
+{
+	struct kvraild_cores cores = { .any = false };
+	struct kvraild_placement placement;
+
+	(void)state;
+	kvraild_place_anywhere(&cores, KVRAILD_WAIT_AUTO, &placement);
+	assert_true(placement.shared && !placement.busy);
+	assert_int_equal(placement.workers[0].core, -1);
+	cores.given[0] = 4;
+	cores.given[1] = 6;
+	cores.count = 2;
+	kvraild_place_anywhere(&cores, KVRAILD_WAIT_BUSY, &placement);
+	assert_true(!placement.shared && placement.busy);
+	assert_int_equal(placement.workers[0].core, 4);
+	assert_int_equal(placement.management_core, 6);
 }
 
 /* pitfalls O05: as a user sees it: exit code 2, one line on standard error, nothing else. */
@@ -304,7 +404,10 @@ int main(void)
 		cmocka_unit_test(tenants_are_read_with_users_and_rights),
 		cmocka_unit_test(tenants_that_make_no_sense_are_refused),
 		cmocka_unit_test(secrets_are_first_lines_of_files),
-		cmocka_unit_test(threads_are_placed_on_the_cores_that_were_given),
+		cmocka_unit_test(only_cores_that_were_given_can_be_asked_for),
+		cmocka_unit_test(threads_are_where_the_topology_plan_says),
+		cmocka_unit_test(cores_that_were_given_override_the_plan),
+		cmocka_unit_test(without_a_plan_the_server_does_what_it_is_told),
 		cmocka_unit_test(few_cores_make_one_thread_of_worker_and_management),
 		cmocka_unit_test(wrong_usage_ends_with_code_2_and_one_line),
 		cmocka_unit_test(flags_of_all_programs_print_and_end_with_code_0),

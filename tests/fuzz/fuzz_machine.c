@@ -53,7 +53,7 @@ static void check_written(const struct machine *machine)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct plan_options options = { 0, 0, 0 };
+	struct plan_options options = { .cores = 0 };
 	struct text out = { NULL, 0, 0, false };
 	struct machine_error error = { "" };
 	struct machine *machine;

@@ -26,7 +26,7 @@ static void read_machine(const char *text)
 
 static void make_plan(const char *text, const char *asked)
 {
-	struct plan_options options = { 0, 0, 0 };
+	struct plan_options options = { .cores = 0 };
 	struct machine_error error = { "" };
 
 	machine_free(&machine);
@@ -223,7 +223,7 @@ static void a_rail_whose_node_has_no_core_left_is_polled_from_the_nearest_one(vo
 
 static void no_processor_at_all_is_an_error(void **state)
 {
-	struct plan_options options = { 0, 0, 0 };
+	struct plan_options options = { .cores = 0 };
 
 	(void)state;
 	machine_free(&machine);
@@ -487,6 +487,127 @@ static void the_largest_machine_has_a_plan(void **state)
 	text_fini(&out);
 }
 
+static int plan_given_cores(const char *text, const int *given, uint32_t count)
+{
+	struct plan_options options = { .given = given, .given_count = count };
+
+	machine_free(&machine);
+	read_machine(text);
+	return plan_make(machine, &options, &plan);
+}
+
+#define SIBLINGS                                                                                       \
+	"node 0 package=0 memory=8GiB\nnode 1 package=1 memory=8GiB\ncores 0-3 siblings=8-11 node=0\n" \
+	"cores 4-7 siblings=12-15 node=1\n"
+
+static void given_cores_are_used_as_they_are_and_poll_what_is_near(void **state)
+{
+	static const int given[] = { 1, 2, 5, 6 };
+
+	(void)state;
+	assert_int_equal(plan_given_cores(SIBLINGS RAIL("far", "1") RAIL("near", "0"), given, 4), 0);
+	assert_polls("1:near 2:near 5:far");
+	assert_int_equal(plan.management_core, 6);
+	assert_true(plan.busy && plan.pinned && !plan.shared);
+	assert_false(warned("its own node"));
+	for (uint32_t i = 0; i < plan.helper_count; i++)
+		assert_true(plan.helpers[i] % 8 == 0 || plan.helpers[i] % 8 == 3 || plan.helpers[i] % 8 == 4 ||
+			plan.helpers[i] % 8 == 7);
+	/* One core polls and manages; the rail of the other node crosses the socket link, which is said. */
+	assert_int_equal(plan_given_cores(SIBLINGS RAIL("far", "1") RAIL("near", "0"), given, 1), 0);
+	assert_polls("1:far 1:near");
+	assert_true(plan.shared);
+	assert_int_equal(plan.management_core, 1);
+	assert_true(warned("far is polled by core 1 of node 0: no given core is on its own node"));
+}
+
+/* pitfalls M01: what can't be is refused, what is only bad is said. */
+static void what_speaks_against_given_cores_is_said(void **state)
+{
+	static const int siblings[] = { 1, 9 }, all[] = { 0, 1, 2, 3 }, foreign[] = { 16 };
+
+	(void)state;
+	assert_int_equal(plan_given_cores(SIBLINGS, siblings, 2), 0);
+	assert_true(warned("core 9 is the sibling of another that was given"));
+	assert_int_equal(plan_given_cores(SIBLINGS, foreign, 1), -EINVAL);
+	assert_int_equal(plan_given_cores(SIBLINGS "allowed 0-7\n", siblings, 2), -EINVAL);
+	assert_int_equal(plan_given_cores("synthetic core:4 pu:1\n", all, 4), 0);
+	assert_true(warned("leave no physical core for anything else"));
+	assert_true(plan.pinned && !plan.busy);
+	assert_int_equal(plan_given_cores("quota 1500\n" SIBLINGS, siblings, 2), 0);
+	assert_true(warned("the control group grants 1.5 processors"));
+	assert_false(plan.busy);
+}
+
+static void a_server_of_local_clients_uses_no_rail_and_says_nothing_of_it(void **state)
+{
+	(void)state;
+	make_plan(SIBLINGS RAIL("a", "1"), "local=1");
+	assert_int_equal(plan.rail_count, 0);
+	assert_polls("1:-");
+	assert_false(warned("RDMA"));
+	assert_true(plan.busy);
+	make_plan(SIBLINGS RAIL("a", "0") "gpu 0 node=1\n", "local=1");
+	assert_polls("4:-");
+}
+
+static void rails_are_the_devices_that_are_named(void **state)
+{
+	struct plan_options options = { .devices = "b,ab" };
+
+	(void)state;
+	machine_free(&machine);
+	read_machine(SIBLINGS RAIL("a", "0") RAIL("b", "1"));
+	assert_int_equal(plan_make(machine, &options, &plan), 0);
+	assert_int_equal(plan.rail_count, 1);
+	assert_string_equal(plan.rails[0].name, "b");
+	options.port = 2;
+	assert_int_equal(plan_make(machine, &options, &plan), 0);
+	assert_int_equal(plan.rail_count, 0);
+}
+
+static void add_line(void *context, const char *line)
+{
+	text_append(context, "%s\n", line);
+}
+
+static void each_decision_is_a_line_with_its_reason(void **state)
+{
+	static const int given[] = { 1, 2 };
+	struct text out = { NULL, 0, 0, false };
+
+	(void)state;
+	assert_int_equal(plan_given_cores(SIBLINGS RAIL("a", "0"), given, 2), 0);
+	plan_lines(&plan, add_line, &out);
+	assert_string_equal(out.bytes,
+		"poll core 1 for a: on the rail's node, not isolated, whole core\n"
+		"manage core 2: node 0, given, not isolated, whole core\n"
+		"helpers 0,3,8,11: near the rails, beside no spinning thread\n"
+		"threads spin on their cores\n");
+	text_fini(&out);
+	make_plan("synthetic core:2 pu:1\n", "l1=1GiB");
+	plan_lines(&plan, add_line, &out);
+	assert_non_null(strstr(out.bytes, "poll any core for local clients"));
+	assert_non_null(strstr(out.bytes, "arena of 1.00 GiB on node 0: near the poll cores, normal pages"));
+	assert_non_null(strstr(out.bytes, "threads wait adaptively and are not pinned"));
+	text_fini(&out);
+}
+
+static void memory_of_a_node_is_touched_by_its_own_cores(void **state)
+{
+	int cpus[64];
+
+	(void)state;
+	machine_free(&machine);
+	read_machine(SIBLINGS "allowed 0-2,8,12-13\n");
+	assert_int_equal(plan_touch_cpus(machine, 0, cpus, 64), 3);
+	assert_int_equal(cpus[2], 2);
+	assert_int_equal(plan_touch_cpus(machine, 1, cpus, 64), 2);
+	assert_int_equal(cpus[0], 12);
+	assert_int_equal(plan_touch_cpus(machine, 7, cpus, 64), 5);
+	assert_int_equal(plan_touch_cpus(machine, 0, cpus, 2), 2);
+}
+
 static void what_if_is_read_and_refused(void **state)
 {
 	static const struct {
@@ -494,23 +615,24 @@ static void what_if_is_read_and_refused(void **state)
 		int result;
 		struct plan_options options;
 	} cases[] = {
-		{ "", 0, { 0, 0, 0 } },
-		{ "rails=4,cores=6", 0, { 6, 4, 0 } },
-		{ "l1=2GiB", 0, { 0, 0, 2ULL << 30 } },
-		{ "cores=64,", 0, { 64, 0, 0 } },
-		{ "cores=65", -EINVAL, { 0, 0, 0 } },
-		{ "cores", -EINVAL, { 0, 0, 0 } },
-		{ "cores=", -EINVAL, { 0, 0, 0 } },
-		{ "cores=-1", -EINVAL, { 0, 0, 0 } },
-		{ "nodes=1", -EINVAL, { 0, 0, 0 } },
-		{ "cores=2,l1=2MB", -EINVAL, { 0, 0, 0 } },
-		{ ",", -EINVAL, { 0, 0, 0 } },
-		{ "=", -EINVAL, { 0, 0, 0 } },
+		{ "", 0, { .cores = 0 } },
+		{ "rails=4,cores=6", 0, { .cores = 6, .rails = 4 } },
+		{ "l1=2GiB", 0, { .l1_bytes = 2ULL << 30 } },
+		{ "cores=64,", 0, { .cores = 64 } },
+		{ "local=1", 0, { .local = true } },
+		{ "cores=65", -EINVAL, { .cores = 0 } },
+		{ "cores", -EINVAL, { .cores = 0 } },
+		{ "cores=", -EINVAL, { .cores = 0 } },
+		{ "cores=-1", -EINVAL, { .cores = 0 } },
+		{ "nodes=1", -EINVAL, { .cores = 0 } },
+		{ "cores=2,l1=2MB", -EINVAL, { .cores = 0 } },
+		{ ",", -EINVAL, { .cores = 0 } },
+		{ "=", -EINVAL, { .cores = 0 } },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < KVR_COUNT_OF(cases); i++) {
-		struct plan_options options = { 0, 0, 0 };
+		struct plan_options options = { .cores = 0 };
 		struct machine_error error = { "" };
 
 		print_message("case %zu\n", i);
@@ -528,7 +650,7 @@ static void json_has_the_keys_that_scripts_read(void **state)
 	make_plan("name a \"name\"\n" EIGHT_CORES RAIL("a", "1") "gpu 0 node=1\n", "l1=1GiB");
 	plan_json(machine, &plan, &out);
 	assert_non_null(strstr(out.bytes,
-		"{\"machine\":\"a \\\"name\\\"\",\"waiting\":\"busy\",\"poll_cores\":[{\"core\":4,"
+		"{\"machine\":\"a \\\"name\\\"\",\"waiting\":\"busy\",\"pinned\":true,\"poll_cores\":[{\"core\":4,"
 		"\"rail\":\"a\",\"numa\":1,\"reason\":\""));
 	assert_non_null(strstr(out.bytes,
 		"\"management_core\":5,\"helper_cores\":[0,1,2,3,6,7],\"arenas\":[{\"numa\":1,"
@@ -555,6 +677,12 @@ int main(void)
 		cmocka_unit_test(rails_are_given_to_gpus_fairly),
 		cmocka_unit_test(the_warnings_that_have_no_room_are_counted),
 		cmocka_unit_test(the_largest_machine_has_a_plan),
+		cmocka_unit_test(given_cores_are_used_as_they_are_and_poll_what_is_near),
+		cmocka_unit_test(what_speaks_against_given_cores_is_said),
+		cmocka_unit_test(a_server_of_local_clients_uses_no_rail_and_says_nothing_of_it),
+		cmocka_unit_test(rails_are_the_devices_that_are_named),
+		cmocka_unit_test(each_decision_is_a_line_with_its_reason),
+		cmocka_unit_test(memory_of_a_node_is_touched_by_its_own_cores),
 		cmocka_unit_test(what_if_is_read_and_refused),
 		cmocka_unit_test(json_has_the_keys_that_scripts_read),
 	};

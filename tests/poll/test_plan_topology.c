@@ -103,7 +103,7 @@ static void compare_one(const char *name)
 {
 	struct text expected = { NULL, 0, 0, false }, made = { NULL, 0, 0, false };
 	struct machine *machine = machine_of(name);
-	struct plan_options options = { 0, 0, 0 };
+	struct plan_options options = { .cores = 0 };
 	struct machine_error error = { "" };
 	char path[512], asked[128] = "";
 	FILE *file;

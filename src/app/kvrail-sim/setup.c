@@ -152,6 +152,8 @@ static void setup_server(struct world *world)
 	options->tenant_count = WORLD_TENANTS;
 	options->areas = world->areas;
 	options->area_count = 1 + (uint32_t)world_draw(world, 2);
+	for (uint32_t i = 0; i < SERVER_WORKERS_MAX; i++)
+		options->worker_areas[i] = i % options->area_count;
 	if (!world_draw(world, 4)) {
 		options->evict_high_permille = 900;
 		options->evict_low_permille = 700;

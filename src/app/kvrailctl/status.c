@@ -1,6 +1,7 @@
 /* status.c - kvrailctl status and kvrailctl sessions: the status page for people. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "app/common/table.h"
 #include "app/kvrailctl/kvrailctl.h"
@@ -126,7 +127,7 @@ static void append_loops(const json_t *status, struct text *out)
 	json_t *loop;
 	size_t i;
 
-	table_begin(&table, "THREAD|CORE>|BUSY>|ASLEEP>|TURNS>|LAST TURN>");
+	table_begin(&table, "THREAD|CORE>|WAITS|BUSY>|ASLEEP>|TURNS>|LAST TURN>");
 	json_array_foreach(status_array(status, "loops"), i, loop)
 	{
 		int64_t core = (int64_t)status_number(loop, "core");
@@ -136,6 +137,12 @@ static void append_loops(const json_t *status, struct text *out)
 			table_cell(&table, "any");
 		else
 			table_cell(&table, "%" PRId64, core);
+		if (strcmp(status_string(loop, "core_state"), "shared") == 0 ||
+			strcmp(status_string(loop, "core_state"), "lost") == 0)
+			table_cell(&table, "%s, core %s", status_string(loop, "waiting"),
+				status_string(loop, "core_state"));
+		else
+			table_cell(&table, "%s", status_string(loop, "waiting"));
 		table_cell(&table, "%.1f %%", up > 0 ? 100 * status_real(loop, "busy_seconds") / up : 0);
 		table_cell(&table, "%.1f %%", up > 0 ? 100 * status_real(loop, "sleep_seconds") / up : 0);
 		table_cell(&table, "%" PRIu64, status_number(loop, "busy_turns"));
@@ -145,12 +152,71 @@ static void append_loops(const json_t *status, struct text *out)
 	table_fini(&table);
 }
 
+/* Where L1 is, and what the topology plan says of this machine. */
+static void append_areas(const json_t *status, struct text *out)
+{
+	struct table table = { 0, 0, 0, 0, false, NULL };
+	char size[TEXT_SHORT], used[TEXT_SHORT], huge[TEXT_SHORT];
+	json_t *area;
+	size_t i;
+
+	table_begin(&table, "L1 AREA|NODE>|SIZE>|USED>|HUGE>|PAGES|THERE>|TOUCHED>");
+	json_array_foreach(status_array(status, "l1_areas"), i, area)
+	{
+		uint64_t sampled = status_number(area, "pages_sampled");
+
+		table_cell(&table, "%zu", i);
+		table_cell(&table, "%" PRId64, (int64_t)status_number(area, "numa"));
+		table_cell(&table, "%s", text_size(size, status_number(area, "bytes")));
+		table_cell(&table, "%s", text_size(used, status_number(area, "used_bytes")));
+		table_cell(&table, "%s", text_size(huge, status_number(area, "huge_bytes")));
+		table_cell(&table, "%s", status_string(area, "pages"));
+		if (sampled)
+			table_cell(&table, "%.1f %%", percent(status_number(area, "pages_on_node"), sampled));
+		else
+			table_cell(&table, "-");
+		table_cell(&table, "%.1f s, %" PRIu64 " threads", status_real(area, "touch_seconds"),
+			status_number(area, "touch_threads"));
+	}
+	append_table(out, &table);
+	table_fini(&table);
+}
+
+static void append_plan(const json_t *status, struct text *out)
+{
+	struct table table = { 0, 0, 0, 0, false, NULL };
+	const json_t *plan = json_object_get(status, "plan");
+	json_t *poll, *warning;
+	size_t i;
+
+	if (!json_is_object(plan))
+		return;
+	table_begin(&table, "PLAN|CORE>|FOR|WHY");
+	json_array_foreach(status_array(plan, "poll_cores"), i, poll)
+	{
+		table_cell(&table, "poll");
+		if (status_bool(plan, "pinned"))
+			table_cell(&table, "%" PRId64, (int64_t)status_number(poll, "core"));
+		else
+			table_cell(&table, "any");
+		table_cell(&table, "%s",
+			json_is_string(json_object_get(poll, "rail")) ? status_string(poll, "rail") : "local clients");
+		table_cell(&table, "%s", status_string(poll, "reason"));
+	}
+	append_table(out, &table);
+	table_fini(&table);
+	json_array_foreach(status_array(plan, "warnings"), i, warning)
+		text_append(out, "warning: %s\n", json_is_string(warning) ? json_string_value(warning) : "");
+}
+
 static void frame_status(const json_t *status, struct text *out)
 {
 	status_head(status, out);
 	status_models(status, out);
 	append_clients(status, out);
+	append_areas(status, out);
 	append_loops(status, out);
+	append_plan(status, out);
 }
 
 static void frame_sessions(const json_t *status, struct text *out)

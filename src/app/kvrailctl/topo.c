@@ -86,7 +86,7 @@ static int show(const struct kvrailctl_settings *settings, const struct machine 
 
 static int plan_and_show(const struct kvrailctl_settings *settings, const struct machine *machine)
 {
-	struct plan_options options = { 0, 0, settings->l1_bytes };
+	struct plan_options options = { .l1_bytes = settings->l1_bytes };
 	struct plan *plan = calloc(1, sizeof(*plan));
 	struct machine_error error = { "" };
 	int code;

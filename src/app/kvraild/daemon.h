@@ -18,6 +18,7 @@
 #include "mgmt/http.h"
 #include "mgmt/server.h"
 #include "mgmt/status_page.h"
+#include "poll/guard.h"
 #include "poll/loop.h"
 #include "tier/l1_map.h"
 #include "verbs/driver.h"
@@ -38,9 +39,16 @@ struct daemon {
 	/* start.c, in the order in which they are taken */
 	bool made_folder; /* that of the socket, which goes with it */
 	int listen_fd;
-	int http_listen_fd; /* until the pages have it */
+	int http_listen_fd;      /* until the pages have it */
+	struct machine *machine; /* NULL: it could not be read */
+	struct plan *topology;   /* likewise */
+	int allowed[CORES_MAX];  /* cores that the process was given */
+	uint32_t allowed_count;
 	struct verbs_device *device;
-	struct l1_mapping memory;
+	struct l1_mapping memory[L1_AREAS_MAX];
+	struct l1_area areas[L1_AREAS_MAX]; /* of that memory */
+	uint16_t area_distances[L1_AREAS_MAX * L1_AREAS_MAX];
+	uint32_t area_count;
 	struct server *server;
 	struct loop *loops[STATUS_LOOPS_MAX]; /* of workers and, the last one, the management core */
 	uint32_t loop_count;
@@ -50,8 +58,9 @@ struct daemon {
 	} worker_parts[SERVER_WORKERS_MAX];
 	int watch_fd; /* epoll over the control object's descriptors */
 	struct watchdog watchdog;
+	struct guard guard; /* of pinned threads */
 	struct status_sources sources;
-	struct text options_json;
+	struct text options_json, plan_json;
 	struct http *http;
 	struct loop *control_loop;
 
@@ -77,6 +86,22 @@ KVR_MUST_CHECK int daemon_start(struct daemon *daemon);
 void daemon_finish(struct daemon *daemon);
 /* "http://127.0.0.1:9464" with the port that it really has. */
 void daemon_http_url(const struct daemon *daemon, char *out, size_t size);
+
+/* place.c: the topology plan, made and said, and the calling thread put among the helpers, where all threads begin that it makes. */
+KVR_MUST_CHECK int daemon_start_place(struct daemon *daemon, char *detail, size_t size);
+void daemon_finish_place(struct daemon *daemon);
+/* The calling thread: where helpers are, or wherever the process may be (so that threads which pin themselves can begin). */
+void daemon_leave_poll_cores(struct daemon *daemon);
+void daemon_use_all_cores(struct daemon *daemon);
+/* L1's areas for the server, the nearest to each worker, and how far they are from each other. */
+void daemon_place_areas(struct daemon *daemon, struct server_options *options);
+
+/* memory.c: L1. */
+KVR_MUST_CHECK int daemon_start_memory(struct daemon *daemon, char *detail, size_t size);
+void daemon_finish_memory(struct daemon *daemon);
+uint64_t daemon_l1_bytes(const struct daemon *daemon);
+/* The least of its areas'. */
+enum l1_page_kind daemon_l1_pages(const struct daemon *daemon);
 
 /* loops.c: the loops and their parts. The control thread's is made when the others are started. */
 KVR_MUST_CHECK int daemon_make_loops(struct daemon *daemon);

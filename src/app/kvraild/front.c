@@ -194,6 +194,7 @@ static bool part_chores_step(void *context, uint64_t now_ns)
 	bool busy = look_at_signals(daemon, now_ns);
 
 	watchdog_step(&daemon->watchdog, now_ns);
+	guard_step(&daemon->guard, now_ns);
 	if (!daemon->drain_until_ns || daemon->stop)
 		return busy;
 	if (control_idle(server_control(daemon->server)))

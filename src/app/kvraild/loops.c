@@ -111,6 +111,7 @@ static void loop_defaults(const struct daemon *daemon, struct loop_options *opti
 	options->spin_ns = daemon->settings->spin_ns;
 	options->yield_ns = daemon->settings->yield_ns;
 	options->core = -1;
+	options->priority = (int)daemon->settings->realtime;
 }
 
 static int make_loop(struct daemon *daemon, const struct loop_options *options)
@@ -122,16 +123,34 @@ static int make_loop(struct daemon *daemon, const struct loop_options *options)
 	return error;
 }
 
+/* The parts of all workers that are on the core of worker `first`. How many. */
+static uint32_t worker_parts(struct daemon *daemon, uint32_t first, struct loop_options *options)
+{
+	const struct kvraild_placement *placement = &daemon->plan->placement;
+	uint32_t count = 0;
+
+	for (uint32_t i = first;
+		i < placement->worker_count && placement->workers[i].core == placement->workers[first].core; i++) {
+		options->parts[options->part_count++] = worker_part(daemon, i);
+		count++;
+		if (options->part_count == LOOP_PARTS_MAX - 1)
+			break;
+		/* Without a core each has a thread of its own, but one that manages too. */
+		if (placement->workers[first].core < 0 && !placement->shared)
+			break;
+	}
+	return count;
+}
+
 static int make_shared_loop(struct daemon *daemon)
 {
 	struct loop_options options;
 
 	loop_defaults(daemon, &options);
 	snprintf(options.name, sizeof(options.name), "kvr-serve");
-	options.core = daemon->plan->placement.worker_cores[0];
-	options.parts[0] = worker_part(daemon, 0);
-	options.parts[1] = management_part(daemon);
-	options.part_count = 2;
+	options.core = daemon->plan->placement.workers[0].core;
+	(void)worker_parts(daemon, 0, &options);
+	options.parts[options.part_count++] = management_part(daemon);
 	return make_loop(daemon, &options);
 }
 
@@ -140,14 +159,14 @@ static int make_apart_loops(struct daemon *daemon)
 {
 	const struct kvraild_placement *placement = &daemon->plan->placement;
 	struct loop_options options;
+	struct loop *management;
 	int error = 0;
 
-	for (uint32_t i = 0; !error && i < placement->worker_count; i++) {
+	for (uint32_t i = 0; !error && i < placement->worker_count;) {
 		loop_defaults(daemon, &options);
-		snprintf(options.name, sizeof(options.name), "kvr-poll-%u", i % SERVER_WORKERS_MAX);
-		options.core = placement->worker_cores[i];
-		options.parts[0] = worker_part(daemon, i);
-		options.part_count = 1;
+		snprintf(options.name, sizeof(options.name), "kvr-poll-%u", daemon->loop_count % SERVER_WORKERS_MAX);
+		options.core = placement->workers[i].core;
+		i += worker_parts(daemon, i, &options);
 		error = make_loop(daemon, &options);
 	}
 	if (error)
@@ -158,10 +177,11 @@ static int make_apart_loops(struct daemon *daemon)
 	options.parts[0] = management_part(daemon);
 	options.part_count = 1;
 	error = make_loop(daemon, &options);
-	for (uint32_t i = 0; !error && i < placement->worker_count; i++) {
-		error = loop_add_wake(daemon->loops[i], daemon->loops[placement->worker_count]);
+	management = daemon->loops[daemon->loop_count - 1];
+	for (uint32_t i = 0; !error && i + 1 < daemon->loop_count; i++) {
+		error = loop_add_wake(daemon->loops[i], management);
 		if (!error)
-			error = loop_add_wake(daemon->loops[placement->worker_count], daemon->loops[i]);
+			error = loop_add_wake(management, daemon->loops[i]);
 	}
 	return error;
 }
@@ -201,6 +221,7 @@ int daemon_start_loops(struct daemon *daemon)
 	for (uint32_t i = 0; !error && i < daemon->loop_count; i++) {
 		error = loop_start(daemon->loops[i]);
 		watchdog_add(&daemon->watchdog, daemon->loops[i], clock_now_ns());
+		(void)guard_add(&daemon->guard, daemon->loops[i], clock_now_ns());
 	}
 	if (error) {
 		log_error("threads could not be started: %s", strerror(-error));

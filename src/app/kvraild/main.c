@@ -53,8 +53,9 @@ static void say_ready(const struct daemon *daemon)
 	if (daemon->http)
 		daemon_http_url(daemon, http, sizeof(http));
 	printf("kvraild " KVRAIL_VERSION " ready: %s of L1 in %s, %u poll core%s, %s%s, %s\n",
-		text_size(size, daemon->memory.bytes), l1_page_kind_text(daemon->memory.pages), placement->worker_count,
-		placement->worker_count == 1 ? "" : "s", daemon->plan->has_listen ? "" : "unix:",
+		text_size(size, daemon_l1_bytes(daemon)), l1_page_kind_text(daemon_l1_pages(daemon)),
+		placement->worker_count, placement->worker_count == 1 ? "" : "s",
+		daemon->plan->has_listen ? "" : "unix:",
 		daemon->plan->has_listen ? daemon->settings->listen : daemon->plan->socket.path, http);
 	fflush(stdout);
 }

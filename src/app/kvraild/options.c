@@ -57,11 +57,17 @@ static const struct option_spec specs[] = {
 	{ "evict-low", OPTION_U32, AT(evict_low), 0, "100", "1", "100", "Memory",
 		"percent of L1 in use down to which it goes on" },
 
-	{ "cores", OPTION_TEXT, TEXT(cores), NULL, NULL, NULL, "Cores",
-		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. Default: one "
-		"poll core, not pinned" },
+	{ "cores", OPTION_TEXT, TEXT(cores), "auto", NULL, NULL, "Cores",
+		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. auto: what "
+		"kvrailctl topo --plan says; any: nothing is pinned" },
+	{ "poll-cores", OPTION_U32, AT(poll_cores), 0, "0", "0", "64", "Cores",
+		"--cores auto: how many cores poll; 0: one a rail of --listen, else one" },
 	{ "wait", OPTION_CHOICE, AT(wait), 0, "auto", "auto|busy|adaptive", NULL, "Cores",
-		"without work, threads poll on (busy) or sleep after a while (adaptive); auto: busy when cores were given" },
+		"without work, threads poll on (busy) or sleep after a while (adaptive); auto: busy on cores of their own, adaptive where these "
+		"turn out to be shared" },
+	{ "realtime", OPTION_U32, AT(realtime), 0, "0", "0", "99", "Cores",
+		"real-time priority (SCHED_FIFO) of pinned threads; 0: none. For isolated cores: elsewhere it keeps the kernel's own work "
+		"from running" },
 	{ "spin", OPTION_TIME, AT(spin_ns), 0, "50us", "1ns", "1s", "Cores",
 		"adaptive: time without work before a thread yields its core" },
 	{ "yield", OPTION_TIME, AT(yield_ns), 0, "200us", "1ns", "1s", "Cores",
@@ -197,9 +203,11 @@ static int plan_cores(const struct kvraild_settings *settings, struct kvraild_pl
 	if (count < 0)
 		result = refuse(error, "the cores of this machine can't be read: %s", strerror(-count));
 	else
-		result = kvraild_place(settings->cores, (enum kvraild_wait)settings->wait, allowed, (uint32_t)count,
-			&plan->placement, error);
+		result = kvraild_read_cores(settings->cores, allowed, (uint32_t)count, &plan->cores, error);
 	free(allowed);
+	if (!result && settings->poll_cores && (plan->cores.any || plan->cores.count))
+		return refuse(error, "--poll-cores %u is for --cores auto: --cores %s says how many poll by itself",
+			settings->poll_cores, settings->cores);
 	return result;
 }
 

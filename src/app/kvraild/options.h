@@ -11,6 +11,9 @@
 #include "mgmt/control.h"
 #include "mgmt/server.h"
 #include "poll/cores.h"
+#include "poll/loop.h"
+#include "poll/machine.h"
+#include "poll/plan.h"
 
 KVR_BEGIN_C
 
@@ -35,6 +38,7 @@ struct kvraild_settings {
 	uint32_t chunks_initial;
 	uint32_t evict_high, evict_low;
 	char cores[256];
+	uint32_t poll_cores, realtime;
 	uint32_t wait;
 	uint64_t spin_ns, yield_ns;
 	uint32_t max_clients, credits, large_requests, large_buffers, send_depth;
@@ -51,13 +55,29 @@ extern const struct option_table kvraild_options;
 #define KVRAILD_TENANTS_MAX (OPTION_LIST_MAX + 1)
 #define KVRAILD_TOKEN_BYTES 256
 
+/* What --cores says. */
+struct kvraild_cores {
+	bool any; /* nothing is pinned */
+	int given[SERVER_WORKERS_MAX + 1];
+	uint32_t count; /* 0: the topology plan chooses */
+};
+
+/* A worker: the core that steps it, and what it polls. Several may be on one core, then one behind the other. */
+struct kvraild_worker_place {
+	int core;                  /* -1: unpinned */
+	int node;                  /* of the core, or where it would best be; -1: unknown */
+	char device[MACHINE_NAME]; /* RDMA device; "": clients of this host, or not known to the plan */
+	uint32_t port;
+};
+
 /* Which thread steps what, and where. */
 struct kvraild_placement {
 	uint32_t worker_count;
-	bool shared;                          /* the one worker and the management core in one thread */
-	bool busy;                            /* never sleeps */
-	int worker_cores[SERVER_WORKERS_MAX]; /* -1: unpinned */
-	int management_core;                  /* not when shared */
+	bool shared; /* the workers and the management core in one thread */
+	bool busy;   /* never sleeps */
+	bool insist; /* not even where its core is shared */
+	struct kvraild_worker_place workers[SERVER_WORKERS_MAX];
+	int management_core; /* -1: unpinned */
 };
 
 /* What the settings come to. */
@@ -73,7 +93,8 @@ struct kvraild_plan {
 	char token[KVRAILD_TOKEN_BYTES]; /* "": none */
 	struct control_tenant tenants[KVRAILD_TENANTS_MAX];
 	uint32_t tenant_count;
-	struct kvraild_placement placement;
+	struct kvraild_cores cores;
+	struct kvraild_placement placement; /* once the machine was read: kvraild_place */
 };
 
 /* Everything that can be found out without taking anything. 0 or -EINVAL with *error; *plan has secrets: wipe it. */
@@ -87,9 +108,18 @@ KVR_MUST_CHECK int kvraild_plan_tenants(
 KVR_MUST_CHECK int kvraild_read_secret(
 	const char *what, const char *path, size_t least, char *secret, size_t size, struct option_error *error);
 
-/* placement.c: from --cores, --wait and the cores that this process may use. */
-KVR_MUST_CHECK int kvraild_place(const char *cores, enum kvraild_wait wait, const int *allowed, uint32_t allowed_count,
-	struct kvraild_placement *placement, struct option_error *error);
+/* placement.c: --cores, against the cores that this process may use. */
+KVR_MUST_CHECK int kvraild_read_cores(const char *cores, const int *allowed, uint32_t allowed_count,
+	struct kvraild_cores *out, struct option_error *error);
+/* What the topology plan is asked for. Points into its arguments. */
+void kvraild_plan_options(
+	const struct kvraild_settings *settings, const struct kvraild_plan *plan, struct plan_options *options);
+/* The threads of a topology plan. --cores any and --wait change what it says of pinning and spinning. */
+void kvraild_place(const struct machine *machine, const struct kvraild_cores *cores, enum kvraild_wait wait,
+	struct plan *topology, struct kvraild_placement *placement);
+/* Without a plan, where the machine can't be read. */
+void kvraild_place_anywhere(
+	const struct kvraild_cores *cores, enum kvraild_wait wait, struct kvraild_placement *placement);
 
 KVR_END_C
 

@@ -1,12 +1,9 @@
-/* placement.c - which threads there are and where they run: a pure function of options and cores (pitfalls M01). */
+/* placement.c - which threads there are and where they run: what the topology plan says, or --cores (pitfalls M01). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "app/kvraild/options.h"
-
-/* Fewer cores than this: a client that polls, a worker, the management core and all else would take them from each other. */
-#define CORES_FOR_TWO_THREADS 4
 
 static bool is_allowed(int core, const int *allowed, uint32_t count)
 {
@@ -17,33 +14,6 @@ static bool is_allowed(int core, const int *allowed, uint32_t count)
 	return false;
 }
 
-/* "0-3,8" */
-static void list_cores(const int *cores, uint32_t count, char *out, size_t size)
-{
-	struct text text = { NULL, 0, 0, false };
-
-	for (uint32_t i = 0; i < count;) {
-		uint32_t last = i;
-
-		while (last + 1 < count && cores[last + 1] == cores[last] + 1)
-			last++;
-		text_append(&text, last > i ? "%s%d-%d" : "%s%d", i ? "," : "", cores[i], cores[last]);
-		i = last + 1;
-	}
-	text_copy(out, size, text.bytes ? text.bytes : "none");
-	text_fini(&text);
-}
-
-/* Gives `cores` to the threads: the last one to the management core. */
-static void place_pinned(const int *cores, uint32_t count, struct kvraild_placement *placement)
-{
-	placement->shared = count == 1;
-	placement->worker_count = placement->shared ? 1 : count - 1;
-	for (uint32_t i = 0; i < placement->worker_count; i++)
-		placement->worker_cores[i] = cores[i];
-	placement->management_core = placement->shared ? -1 : cores[count - 1];
-}
-
 static int refuse_list(const char *cores, int why, struct option_error *error)
 {
 	if (why == -ERANGE)
@@ -52,37 +22,100 @@ static int refuse_list(const char *cores, int why, struct option_error *error)
 		snprintf(error->text, sizeof(error->text), "--cores %s: more than %u cores", cores,
 			SERVER_WORKERS_MAX + 1);
 	else
-		snprintf(error->text, sizeof(error->text), "--cores %s is no list of cores, as 2-5,8", cores);
+		snprintf(error->text, sizeof(error->text),
+			"--cores %s is no list of cores, as 2-5,8, and neither auto nor any", cores);
 	return -EINVAL;
 }
 
-int kvraild_place(const char *cores, enum kvraild_wait wait, const int *allowed, uint32_t allowed_count,
-	struct kvraild_placement *placement, struct option_error *error)
+int kvraild_read_cores(const char *cores, const int *allowed, uint32_t allowed_count, struct kvraild_cores *out,
+	struct option_error *error)
 {
-	int list[SERVER_WORKERS_MAX + 1];
-	char all[128];
+	struct text all = { NULL, 0, 0, false };
 	int count;
 
-	memset(placement, 0, sizeof(*placement));
-	placement->management_core = -1;
-	placement->busy = wait == KVRAILD_WAIT_BUSY || (wait == KVRAILD_WAIT_AUTO && cores[0]);
-	if (!cores[0]) {
-		placement->worker_count = 1;
-		placement->worker_cores[0] = -1;
-		placement->shared = allowed_count < CORES_FOR_TWO_THREADS;
+	memset(out, 0, sizeof(*out));
+	out->any = strcmp(cores, "any") == 0;
+	if (out->any || strcmp(cores, "auto") == 0)
 		return 0;
-	}
-	count = cores_parse(cores, list, KVR_COUNT_OF(list));
+	count = cores_parse(cores, out->given, KVR_COUNT_OF(out->given));
 	if (count < 0)
 		return refuse_list(cores, count, error);
 	for (int i = 0; i < count; i++) {
-		if (is_allowed(list[i], allowed, allowed_count))
+		if (is_allowed(out->given[i], allowed, allowed_count))
 			continue;
-		list_cores(allowed, allowed_count, all, sizeof(all));
+		machine_list(&all, allowed, allowed_count);
 		snprintf(error->text, sizeof(error->text),
-			"--cores %s: core %d is not one that this process may use (%s)", cores, list[i], all);
+			"--cores %s: core %d is not one that this process may use (%s)", cores, out->given[i],
+			all.bytes ? all.bytes : "none");
+		text_fini(&all);
 		return -EINVAL;
 	}
-	place_pinned(list, (uint32_t)count, placement);
+	out->count = (uint32_t)count;
 	return 0;
+}
+
+void kvraild_plan_options(
+	const struct kvraild_settings *settings, const struct kvraild_plan *plan, struct plan_options *options)
+{
+	memset(options, 0, sizeof(*options));
+	options->cores = settings->poll_cores;
+	options->l1_bytes = settings->l1_bytes;
+	options->local = !plan->has_listen;
+	if (settings->device[0])
+		options->devices = settings->device;
+	options->port = settings->device_port;
+	/* One device is opened. */
+	options->rails = plan->has_listen && !settings->device[0];
+	if (plan->cores.count) {
+		options->given = plan->cores.given;
+		options->given_count = plan->cores.count;
+	}
+}
+
+static void place_worker(const struct machine *machine, const struct plan *topology, const struct plan_poll *poll,
+	struct kvraild_worker_place *place)
+{
+	memset(place, 0, sizeof(*place));
+	place->core = topology->pinned ? poll->core : -1;
+	place->node = poll->node;
+	if (poll->rail < 0)
+		return;
+	text_copy(place->device, sizeof(place->device), machine->nics[topology->rails[poll->rail].nic].name);
+	place->port = topology->rails[poll->rail].port;
+}
+
+void kvraild_place(const struct machine *machine, const struct kvraild_cores *cores, enum kvraild_wait wait,
+	struct plan *topology, struct kvraild_placement *placement)
+{
+	uint32_t most;
+
+	memset(placement, 0, sizeof(*placement));
+	if (cores->any) {
+		topology->pinned = false;
+		topology->busy = false;
+	}
+	topology->busy = wait == KVRAILD_WAIT_BUSY || (wait == KVRAILD_WAIT_AUTO && topology->busy);
+	placement->busy = topology->busy;
+	placement->insist = wait == KVRAILD_WAIT_BUSY;
+	placement->shared = topology->shared;
+	/* One thread steps so many parts, one of them the management core. */
+	most = topology->shared ? LOOP_PARTS_MAX - 1 : SERVER_WORKERS_MAX;
+	for (uint32_t i = 0; i < topology->poll_count && placement->worker_count < most; i++)
+		place_worker(machine, topology, &topology->polls[i], &placement->workers[placement->worker_count++]);
+	placement->management_core = topology->pinned ? topology->management_core : -1;
+}
+
+void kvraild_place_anywhere(
+	const struct kvraild_cores *cores, enum kvraild_wait wait, struct kvraild_placement *placement)
+{
+	memset(placement, 0, sizeof(*placement));
+	placement->shared = cores->count <= 1;
+	placement->worker_count = cores->count > 1 ? cores->count - 1 : 1;
+	for (uint32_t i = 0; i < placement->worker_count; i++) {
+		placement->workers[i].core = cores->count ? cores->given[i] : -1;
+		placement->workers[i].node = -1;
+	}
+	placement->management_core = cores->count ? cores->given[cores->count - 1] : -1;
+	placement->busy = wait == KVRAILD_WAIT_BUSY;
+	placement->insist = placement->busy;
 }

@@ -11,13 +11,11 @@
 
 #include "app/kvraild/daemon.h"
 #include "base/text.h"
-#include "poll/cores.h"
 
 #define DETAIL 320
 /* Descriptors of one client: its socket, memory that it passes, rings and their wake-ups; and those of the server itself. */
 #define FDS_OF_CLIENT 16
 #define FDS_OF_SERVER 128
-#define TOUCH_THREADS 16
 
 /* ---- limits ---- */
 
@@ -164,8 +162,10 @@ static void fill_nic(const struct daemon *daemon, struct verbs_open *options)
 {
 	const struct kvraild_settings *settings = daemon->settings;
 
-	options->device = settings->device[0] ? settings->device : NULL;
-	options->port = settings->device_port;
+	const struct kvraild_worker_place *first = &daemon->plan->placement.workers[0];
+
+	options->device = settings->device[0] ? settings->device : first->device[0] ? first->device : NULL;
+	options->port = settings->device_port ? settings->device_port : settings->device[0] ? 0 : first->port;
 	options->nic.address = daemon->plan->listen.host;
 	options->nic.gid_index_set = daemon->plan->gid_index_set;
 	options->nic.gid_index = daemon->plan->gid_index;
@@ -199,39 +199,16 @@ static void finish_device(struct daemon *daemon)
 		daemon->device->driver->close(daemon->device);
 }
 
-/* ---- memory ---- */
+/* ---- place and memory ---- */
 
-static unsigned touch_threads(void)
+static int start_place(struct daemon *daemon, char *detail)
 {
-	int cores = cores_allowed(NULL, 0);
-
-	return cores < 1 ? 1 : cores > TOUCH_THREADS ? TOUCH_THREADS : (unsigned)cores;
+	return daemon_start_place(daemon, detail, DETAIL);
 }
 
 static int start_memory(struct daemon *daemon, char *detail)
 {
-	struct l1_mapping *memory = &daemon->memory;
-	char size[TEXT_SHORT], time[TEXT_SHORT];
-	int error = l1_map(daemon->settings->l1_bytes, -1, touch_threads(), &daemon_signals.leave, memory);
-
-	if (error == -EINTR)
-		log_info("a signal came while memory was touched");
-	if (error)
-		return error;
-	if (memory->pages == L1_PAGES_NORMAL)
-		log_warn(
-			"L1 is on 4 KiB pages: with huge pages lookups and copies are faster and a NIC needs fewer entries; reserve them "
-			"(vm.nr_hugepages) or switch transparent ones on");
-	snprintf(detail, DETAIL, "%s in %s, touched in %s, %s", text_size(size, memory->bytes),
-		l1_page_kind_text(memory->pages), text_time(time, memory->touch_ns),
-		memory->locked ? "locked" : "not locked");
-	return 0;
-}
-
-static void finish_memory(struct daemon *daemon)
-{
-	if (!daemon->forced)
-		l1_unmap(&daemon->memory);
+	return daemon_start_memory(daemon, detail, DETAIL);
 }
 
 /* ---- server ---- */
@@ -239,7 +216,6 @@ static void finish_memory(struct daemon *daemon)
 static int start_server(struct daemon *daemon, char *detail)
 {
 	const struct kvraild_settings *settings = daemon->settings;
-	struct l1_area area = { daemon->memory.address, daemon->memory.bytes, -1 };
 	struct server_options options;
 	int error;
 
@@ -247,8 +223,7 @@ static int start_server(struct daemon *daemon, char *detail)
 	options.worker_count = daemon->plan->placement.worker_count;
 	for (uint32_t i = 0; i < options.worker_count; i++)
 		options.devices[i] = daemon->device;
-	options.areas = &area;
-	options.area_count = 1;
+	daemon_place_areas(daemon, &options);
 	options.chunk_tokens = settings->chunk_tokens;
 	options.connections_max = settings->max_clients;
 	options.credits = settings->credits;
@@ -290,18 +265,13 @@ static void finish_server(struct daemon *daemon)
 
 static int start_loops(struct daemon *daemon, char *detail)
 {
-	const struct kvraild_placement *placement = &daemon->plan->placement;
 	int error = daemon_make_loops(daemon);
 
 	if (error) {
 		daemon_free_loops(daemon);
 		return error;
 	}
-	snprintf(detail, DETAIL, "%u poll core%s%s, %s, %s", placement->worker_count,
-		placement->worker_count == 1 ? "" : "s",
-		placement->shared ? " and the management core in one thread" : " and a management core",
-		placement->busy ? "never asleep" : "asleep without work",
-		placement->worker_cores[0] >= 0 ? "pinned" : "not pinned");
+	snprintf(detail, DETAIL, "%u thread%s", daemon->loop_count, daemon->loop_count == 1 ? "" : "s");
 	return 0;
 }
 
@@ -330,9 +300,26 @@ static void fill_sources(struct daemon *daemon)
 	sources->tenant_count = daemon->plan->tenant_count;
 	sources->connections_max = daemon->settings->max_clients;
 	sources->chunk_tokens = daemon->settings->chunk_tokens;
-	sources->l1_pages = l1_page_kind_text(daemon->memory.pages);
-	sources->l1_locked = daemon->memory.locked;
+	sources->l1_pages = l1_page_kind_text(daemon_l1_pages(daemon));
+	sources->l1_locked = true;
+	sources->area_count = daemon->area_count;
+	for (uint32_t i = 0; i < daemon->area_count; i++) {
+		sources->areas[i].node = daemon->areas[i].numa_node;
+		sources->areas[i].mapping = &daemon->memory[i];
+		sources->l1_locked &= daemon->memory[i].locked;
+	}
+	sources->guard = &daemon->guard;
+	if (daemon->topology)
+		plan_json(daemon->machine, daemon->topology, &daemon->plan_json);
+	sources->plan_json = daemon->plan_json.bytes;
 	sources->options_json = daemon->options_json.bytes;
+}
+
+static void finish_pages(struct daemon *daemon)
+{
+	http_destroy(&daemon->http);
+	text_fini(&daemon->options_json);
+	text_fini(&daemon->plan_json);
 }
 
 static int start_pages(struct daemon *daemon, char *detail)
@@ -347,6 +334,10 @@ static int start_pages(struct daemon *daemon, char *detail)
 	if (daemon->options_json.failed)
 		return -ENOMEM;
 	fill_sources(daemon);
+	if (daemon->plan_json.failed) {
+		finish_pages(daemon);
+		return -ENOMEM;
+	}
 	memset(&options, 0, sizeof(options));
 	options.listen_fd = daemon->http_listen_fd;
 	daemon->http_listen_fd = -1;
@@ -357,17 +348,11 @@ static int start_pages(struct daemon *daemon, char *detail)
 	options.context = daemon;
 	error = http_create(&options, &daemon->http);
 	if (error) {
-		text_fini(&daemon->options_json);
+		finish_pages(daemon);
 		return error;
 	}
 	daemon_http_url(daemon, detail, DETAIL);
 	return 0;
-}
-
-static void finish_pages(struct daemon *daemon)
-{
-	http_destroy(&daemon->http);
-	text_fini(&daemon->options_json);
 }
 
 void daemon_http_url(const struct daemon *daemon, char *out, size_t size)
@@ -387,7 +372,10 @@ static int start_threads(struct daemon *daemon, char *detail)
 	if (daemon->watch_fd < 0)
 		return -errno;
 	daemon->accept_due = true;
+	/* Threads that pin themselves begin with all cores of the process. */
+	daemon_use_all_cores(daemon);
 	error = daemon_start_loops(daemon);
+	daemon_leave_poll_cores(daemon);
 	if (error) {
 		close(daemon->watch_fd);
 		return error;
@@ -420,8 +408,9 @@ static const struct {
 	{ "limits", start_limits, NULL },
 	{ "socket", start_socket, finish_socket },
 	{ "port", start_port, finish_port },
+	{ "place", start_place, daemon_finish_place },
 	{ "device", start_device, finish_device },
-	{ "memory", start_memory, finish_memory },
+	{ "memory", start_memory, daemon_finish_memory },
 	{ "server", start_server, finish_server },
 	{ "loops", start_loops, daemon_free_loops },
 	{ "pages", start_pages, finish_pages },
