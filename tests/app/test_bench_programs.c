@@ -162,6 +162,8 @@ static void hits_are_as_many_as_were_wanted(void **state)
 				 "--set", "4MiB", "--seconds", "1", "--rounds", "2", "--json", "-", NULL),
 		0);
 	assert_true(number_of("planes") == 64);
+	assert_true(number_of("verbs_write_gbps") > 0 && number_of("verbs_read_gbps") > 0);
+	assert_true(number_of("verbs") > 0);
 	assert_true(number_of("mismatched_bytes") == 0);
 }
 

@@ -179,6 +179,25 @@ static void close_client(struct load_client *client)
 	free(client->tokens);
 }
 
+/* What else can be measured beside: without it the run is as good. */
+static void open_limits(struct load *load)
+{
+	const struct load_settings *settings = load->settings;
+	struct rawloop_options options = { .driver = load->info.driver,
+		.device = settings->server.device[0] ? settings->server.device : NULL,
+		.page_bytes = load->shape.block_bytes,
+		.seed = settings->seed };
+
+	if (!settings->ceiling)
+		return;
+	load->line_ns = calloc(settings->rounds + 1, sizeof(*load->line_ns));
+	if (!load_moves_bytes(load))
+		return;
+	options.working_set = load->ceiling.working_set;
+	if (rawloop_open(&options, &load->raw))
+		load->raw = NULL;
+}
+
 static int load_open(struct load *load, char *why, size_t why_size)
 {
 	const struct load_settings *settings = load->settings;
@@ -204,6 +223,8 @@ static int load_open(struct load *load, char *why, size_t why_size)
 			settings->set_bytes ? settings->set_bytes : machine_working_set(&load->machine, 1),
 			settings->seed))
 		error = refuse(why, why_size, -ENOMEM, "no memory to measure memcpy with");
+	if (!error)
+		open_limits(load);
 	return error;
 }
 
@@ -218,6 +239,8 @@ static void load_close(struct load *load)
 	free(load->intervals);
 	skew_fini(&load->skew);
 	ceiling_fini(&load->ceiling);
+	rawloop_close(load->raw);
+	free(load->line_ns);
 	gate_fini(&load->gate);
 	complaints_fini(&load->complaints);
 }
@@ -260,6 +283,14 @@ void load_round_end(void *context)
 	load->over = load->rounds_done == load->settings->rounds || kvr_load_acquire(&load->complaints.stop);
 	for (unsigned i = 0; load->ceiling.objects && i < CEILING_SLICES; i++)
 		ceiling_measure(&load->ceiling, &load->clients[0].endpoint.gpu, false);
+	for (unsigned i = 0; load->raw && i < CEILING_SLICES; i++) {
+		if (rawloop_measure(load->raw)) {
+			rawloop_close(load->raw);
+			load->raw = NULL;
+		}
+	}
+	if (load->line_ns && load->rounds_done <= load->settings->rounds)
+		load->line_ns[load->rounds_done] = rawloop_line_ns();
 	load->round += begun;
 	sums(load, &load->round_bytes, &load->round_operations);
 	load->round_cpu = load_cpu();

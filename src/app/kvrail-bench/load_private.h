@@ -12,6 +12,7 @@
 #include "app/kvrail-bench/machine.h"
 #include "app/kvrail-bench/measure.h"
 #include "app/kvrail-bench/pacing.h"
+#include "app/kvrail-bench/rawloop.h"
 #include "app/kvrail-bench/settings.h"
 #include "app/kvrail-bench/skew.h"
 #include "base/compiler.h"
@@ -94,6 +95,8 @@ struct load {
 	struct complaints complaints;
 	struct gate gate;
 	struct ceiling ceiling;
+	struct rawloop *raw; /* NULL: none for this driver, or not wanted */
+	double *line_ns;     /* of each round; NULL: not wanted */
 	struct load_client *clients;
 
 	/* Written while all clients wait at the gate. */

@@ -6,6 +6,12 @@
 
 const char *const load_op_words[] = { "ping", "lookup", "store", "retrieve", "mixed" };
 
+/* Rate of bytes of which such a share goes at one rate and the rest at the other. */
+static double mixture(double share, double rate, double rest_rate)
+{
+	return rate > 0 && rest_rate > 0 ? 1 / (share / rate + (1 - share) / rest_rate) : 0;
+}
+
 static int collect(const struct load *load, struct load_results *results)
 {
 	uint32_t clients = load->settings->clients;
@@ -44,8 +50,16 @@ static int collect(const struct load *load, struct load_results *results)
 	results->from_blocks = ceiling_from_blocks(&load->ceiling);
 	if (load->settings->op == LOAD_MIXED)
 		read_share = load->settings->read_percent / 100.0;
-	if (load->ceiling.slices)
-		results->ceiling = 1 / (read_share / results->to_blocks + (1 - read_share) / results->from_blocks);
+	results->ceiling = mixture(read_share, results->to_blocks, results->from_blocks);
+	if (load->raw) {
+		results->raw_write = rawloop_gbps(load->raw, true);
+		results->raw_read = rawloop_gbps(load->raw, false);
+		results->raw = mixture(read_share, results->raw_write, results->raw_read);
+	}
+	for (uint32_t i = 0; load->line_ns && i < load->rounds_done; i++)
+		values[i] = load->line_ns[i] / 1000;
+	if (load->line_ns)
+		results->line_us = median_of(values, load->rounds_done);
 	free(measures);
 	free(values);
 	return 0;
@@ -73,6 +87,22 @@ static void table_extras(const struct load *load, const struct load_results *res
 	if (settings->server_pid)
 		text_append(out, ", %.2f us in the server", results->server_cpu_us);
 	text_append(out, "\n");
+}
+
+static void table_limits(const struct load *load, const struct load_results *results, struct text *out)
+{
+	enum load_op op = (enum load_op)load->settings->op;
+	enum measure_op small = op == LOAD_PING ? MEASURE_PING : MEASURE_LOOKUP;
+
+	if (results->raw > 0)
+		text_append(out,
+			"  raw verbs  WRITE %.2f GB/s, READ %.2f GB/s by a bare loop on a device of the same kind; of that "
+			"this is %.1f %%\n",
+			results->raw_write, results->raw_read, 100 * results->gbps / results->raw);
+	if (results->line_us > 0 && !load_moves_bytes(load))
+		text_append(out, "  cache line %.2f us to another core and back; the median %s is %.1f of them\n",
+			results->line_us, measure_op_names[small],
+			(double)results->ops[small].p50_ns / 1000 / results->line_us);
 }
 
 static void table(const struct load *load, const struct load_results *results, struct text *out)
@@ -103,6 +133,7 @@ static void table(const struct load *load, const struct load_results *results, s
 				op == MEASURE_RETRIEVE ? results->to_blocks : results->from_blocks);
 	}
 	report_ceiling(out, &load->ceiling, &load->machine);
+	table_limits(load, results, out);
 	if (settings->verify && load_has_set(load))
 		text_append(out, "  verified   %s, wrong %llu bytes\n", text_size(set, results->sum.verified_bytes),
 			(unsigned long long)results->sum.mismatched_bytes);
@@ -124,6 +155,8 @@ static void json_ratio(const struct load *load, const struct load_results *resul
 	report_ratio_json(out, "store", op == LOAD_STORE ? results->gbps : store, results->from_blocks);
 	text_append(out, ", ");
 	report_ratio_json(out, "all", results->gbps, results->ceiling);
+	text_append(out, ", ");
+	report_ratio_json(out, "verbs", results->gbps, results->raw);
 }
 
 static void json_intervals(const struct load *load, struct text *out)
@@ -164,6 +197,15 @@ static void json_extras(const struct load *load, const struct load_results *resu
 	json_intervals(load, out);
 }
 
+/* null: not measured */
+static void json_limit(struct text *out, const char *name, double value)
+{
+	if (value > 0)
+		text_append(out, ", \"%s\": %.4f", name, value);
+	else
+		text_append(out, ", \"%s\": null", name);
+}
+
 static void json(const struct load *load, const struct load_results *results, struct text *out)
 {
 	const struct load_settings *settings = load->settings;
@@ -200,6 +242,9 @@ static void json(const struct load *load, const struct load_results *results, st
 	}
 	text_append(out, "\n  },\n  \"ceiling\": {");
 	report_ceiling_json(out, &load->ceiling, &load->machine);
+	json_limit(out, "verbs_write_gbps", results->raw_write);
+	json_limit(out, "verbs_read_gbps", results->raw_read);
+	json_limit(out, "line_us", results->line_us);
 	text_append(out, "},\n  \"ratio\": {");
 	json_ratio(load, results, out);
 	text_append(out, "}\n}\n");

@@ -15,7 +15,9 @@ struct load_results {
 	struct histogram lag;    /* open loop: begun so long after it was due */
 	double gbps, operations; /* medians of the rounds */
 	double to_blocks, from_blocks;
-	double ceiling; /* what this kind of load is compared with */
+	double ceiling;                  /* memcpy of what this kind of load moves */
+	double raw_write, raw_read, raw; /* the bare verbs loop: each way, and of this kind of load */
+	double line_us;                  /* a cache line to another core and back */
 	double seconds;
 	double cpu_us, server_cpu_us; /* processor time of a request, medians of the rounds; the server's 0: unknown */
 };
