@@ -113,6 +113,8 @@ void daemon_free_loops(struct daemon *daemon);
 void daemon_front_parts(struct daemon *daemon, struct loop_options *options);
 /* For control_watch: one more descriptor of the control object to sleep on. */
 void daemon_watch_fd(void *context, int fd);
+/* After a sleep on watch_fd. */
+void daemon_watch_slept(void *context);
 /* Why it does not serve; NULL: it does. */
 const char *daemon_not_ready(void *context, uint64_t now_ns);
 

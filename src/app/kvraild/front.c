@@ -14,6 +14,8 @@
 #define ACCEPT_TURN 16
 /* While it is not known that somebody came, the listener is asked no more often than this. */
 #define ACCEPT_LOOK_NS KVR_MS
+/* Taken off the epoll set in one call. */
+#define WATCH_EVENTS 64
 
 struct daemon_signals daemon_signals;
 
@@ -22,18 +24,32 @@ struct daemon_signals daemon_signals;
 
 /* ---- control sockets ---- */
 
-/* Closed descriptors have left the epoll set by themselves; those that are still there stay. */
+/*
+ * Closed descriptors have left the epoll set by themselves; those that are still there stay.
+ *
+ * Only what is new wakes: a socket whose end was seen but which is open until the client's memory is given back, or one with bytes that
+ * nobody reads while the client's inbox is full, is readable all the time. A step looks at all of them whatever woke it.
+ */
 void daemon_watch_fd(void *context, int fd)
 {
 	const struct daemon *daemon = context;
 	struct epoll_event event;
 
 	memset(&event, 0, sizeof(event));
-	/* At the edge: a step looks at all of them, and one that is on its way out stays readable. */
 	event.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
 	event.data.fd = fd;
 	if (epoll_ctl(daemon->watch_fd, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
 		log_warn("a control socket can't be watched, and is looked at now and then: %s", strerror(errno));
+}
+
+/* Takes what has happened off the set: until then the set itself is readable, edges or not. */
+void daemon_watch_slept(void *context)
+{
+	const struct daemon *daemon = context;
+	struct epoll_event events[WATCH_EVENTS];
+
+	while (epoll_wait(daemon->watch_fd, events, WATCH_EVENTS, 0) == WATCH_EVENTS)
+		;
 }
 
 static bool part_control_step(void *context, uint64_t now_ns)
@@ -215,7 +231,7 @@ static uint64_t part_chores_next_ns(void *context)
 void daemon_front_parts(struct daemon *daemon, struct loop_options *options)
 {
 	const struct loop_part parts[] = {
-		{ daemon, part_control_step, NULL, part_control_next_ns, NULL, daemon->watch_fd },
+		{ daemon, part_control_step, NULL, part_control_next_ns, daemon_watch_slept, daemon->watch_fd },
 		{ daemon, part_accept_step, NULL, part_accept_next_ns, part_accept_slept, daemon->listen_fd },
 		{ daemon, part_chores_step, NULL, part_chores_next_ns, NULL, -1 },
 	};

@@ -381,6 +381,7 @@ static int start_threads(struct daemon *daemon, char *detail)
 		return error;
 	}
 	control_watch(server_control(daemon->server), daemon_watch_fd, daemon);
+	daemon->sources.loops[daemon->sources.loop_count++] = daemon->control_loop;
 	for (uint32_t i = 0; i < daemon->loop_count; i++) {
 		size_t length = strlen(detail);
 
