@@ -24,7 +24,7 @@ struct tokens {
 	PyObject_HEAD
 	uint32_t *ids;
 	size_t count, capacity;
-	Py_ssize_t exports; /* buffers that are out: the array must not move */
+	Py_ssize_t exports; /* buffers that are out: the array must neither move nor grow */
 };
 
 static PyTypeObject tokens_type;
@@ -38,12 +38,12 @@ static int tokens_reserve(struct tokens *tokens, size_t count)
 		PyErr_Format(PyExc_ValueError, "%zu tokens: at most %zu are possible", count, TOKENS_MAX);
 		return -1;
 	}
-	if (count <= tokens->capacity)
-		return 0;
 	if (tokens->exports > 0) {
 		PyErr_SetString(PyExc_BufferError, "the tokens are in use as a buffer and can't grow");
 		return -1;
 	}
+	if (count <= tokens->capacity)
+		return 0;
 	while (capacity < count)
 		capacity *= 2;
 	ids = PyMem_Realloc(tokens->ids, capacity * sizeof(*ids));
@@ -289,9 +289,15 @@ static int tokens_get_buffer(PyObject *self, Py_buffer *view, int flags)
 	int error = PyBuffer_FillInfo(view, self, tokens->ids ? (void *)tokens->ids : (void *)"",
 		(Py_ssize_t)(tokens->count * sizeof(*tokens->ids)), 1, flags);
 
-	if (!error)
-		tokens->exports++;
-	return error;
+	if (error)
+		return error;
+	view->itemsize = sizeof(*tokens->ids);
+	if (view->format)
+		view->format = "I";
+	if (view->shape)
+		view->shape = (Py_ssize_t *)&tokens->count; /* which stays while the buffer is out */
+	tokens->exports++;
+	return 0;
 }
 
 static void tokens_release_buffer(PyObject *self, Py_buffer *view)

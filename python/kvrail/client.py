@@ -641,6 +641,11 @@ class Ticket:
         finally:
             self.client._leave()
 
+    @property
+    def ended(self) -> bool:
+        """Whether a result is known already, without looking; also when the client was closed."""
+        return self._done or self.client.closed
+
     def done(self) -> bool:
         """Looks whether it has ended, well or not."""
         return self._look(None)

@@ -1,112 +1,33 @@
-"""A server for the tests, and clients of it. $KVRAIL_PROGRAMS is the folder of kvraild (build/release/bin)."""
+"""One server for all tests: each finds it empty."""
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator
 
 import pytest
+from serving import CHUNK, Pool, Server
 
 import kvrail
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-CHUNK = 16
-PAGE = 4
 
-
-class Server:
-    """kvraild on a Unix socket of its own. restart() is a crash and a new start: the cache is empty then."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder = folder
-        self.options = options
-        self.url = f"unix:{folder}/kvrail.sock"
-        self.process: Optional[subprocess.Popen[bytes]] = None
-        self.start()
-
-    def start(self) -> None:
-        programs = Path(os.environ.get("KVRAIL_PROGRAMS", ROOT / "build" / "release" / "bin"))
-        with open(self.folder / "kvraild.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [programs / "kvraild", "--socket", f"{self.folder}/kvrail.sock", "--http", "off", *self.options],
-                stderr=log,
-                stdout=log,
-            )
-        for _ in range(1000):
-            try:
-                kvrail.Client(self.url).close()
-                return
-            except kvrail.KvrailError:
-                if self.process.poll() is not None:
-                    raise RuntimeError((self.folder / "kvraild.log").read_text()) from None
-                time.sleep(0.01)
-        raise RuntimeError("kvraild does not answer")
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def pause(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.process.pid, os.WUNTRACED)  # all of its threads have stopped
-
-    def resume(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        self.kill()
-        self.start()
-
-    def stop(self) -> int:
-        assert self.process is not None
-        if self.process.poll() is not None:
-            return self.process.returncode
-        self.process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        return self.process.wait(timeout=20)
+@pytest.fixture(scope="session")
+def only_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("kvraild")
+    made = Server(folder, "--l1-size", "32MiB", "--chunk-tokens", str(CHUNK))
+    yield made
+    assert made.stop() == 0
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path, "--l1-size", "32MiB", "--chunk-tokens", str(CHUNK))
-    yield made
-    made.stop()
+def server(only_server: Server) -> Server:
+    only_server.make_sure()
+    return only_server
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[kvrail.Client]:
     with kvrail.Client(server.url, name="test") as made:
         yield made
-
-
-class Pool:
-    """Paged memory of two planes whose bytes are easily told apart."""
-
-    BLOCKS = 64
-    BYTES = 512
-
-    def __init__(self, client: kvrail.Client, **model: object) -> None:
-        self.memory = client.alloc(2 * self.BLOCKS * self.BYTES)
-        half = self.BLOCKS * self.BYTES
-        planes = [kvrail.Plane(self.memory.address + i * half, self.BYTES, self.BYTES) for i in range(2)]
-        self.layout = kvrail.Layout(planes, PAGE, self.BLOCKS)
-        self.registration = client.register("model", "uint8", self.layout, **model)  # type: ignore[arg-type]
-
-    def page(self, block: int) -> bytes:
-        half = self.BLOCKS * self.BYTES
-        view = self.memory.view
-        return b"".join(bytes(view[i * half + block * self.BYTES : i * half + (block + 1) * self.BYTES]) for i in range(2))
-
-    def fill(self, block: int, value: int) -> None:
-        half = self.BLOCKS * self.BYTES
-        for i in range(2):
-            self.memory.view[i * half + block * self.BYTES : i * half + (block + 1) * self.BYTES] = bytes([value]) * self.BYTES
 
 
 @pytest.fixture

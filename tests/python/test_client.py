@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import CHUNK, PAGE, Pool, Server
+from serving import CHUNK, PAGE, Pool, Server
 
 import kvrail
 

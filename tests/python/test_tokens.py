@@ -20,6 +20,9 @@ def test_tokens_come_from_lists_and_buffers(make: object) -> None:
     tokens = Tokens(ids if make is range else make(ids))  # type: ignore[operator]
     assert list(tokens) == list(ids)
     assert bytes(memoryview(tokens)) == b"".join(i.to_bytes(4, "little") for i in ids)
+    assert memoryview(tokens).tolist() == list(ids) and list(Tokens(tokens)) == list(ids)
+    with pytest.raises(BufferError):
+        tokens.append(tokens)  # a buffer of itself
 
 
 def test_int_like_objects_are_tokens_too() -> None:
