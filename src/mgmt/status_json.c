@@ -116,6 +116,25 @@ static void areas_json(const struct status_sources *sources, const struct status
 	text_append(out, "]");
 }
 
+static void heap_json(const struct status_sources *sources, struct text *out)
+{
+	struct status_heap heap;
+
+	if (!sources->heap)
+		return;
+	sources->heap(&heap);
+	open_object(out, "heap");
+	string(out, "allocator", heap.allocator);
+	number(out, "allocated_bytes", heap.allocated_bytes);
+	number(out, "active_bytes", heap.active_bytes);
+	number(out, "resident_bytes", heap.resident_bytes);
+	number(out, "retained_bytes", heap.retained_bytes);
+	number(out, "metadata_bytes", heap.metadata_bytes);
+	number(out, "arenas", heap.arenas);
+	number(out, "process_rss_bytes", heap.rss_bytes);
+	text_append(out, "}");
+}
+
 static void cache_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
 {
 	const struct cache_stats *cache = &snapshot->cache;
@@ -301,6 +320,7 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	boolean(out, "draining", snapshot->draining);
 	l1_json(sources, snapshot, out);
 	areas_json(sources, snapshot, out);
+	heap_json(sources, out);
 	cache_json(sources, snapshot, out);
 	work_json(sources, snapshot, out);
 	models_json(sources, snapshot, out);

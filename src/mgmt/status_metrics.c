@@ -172,6 +172,24 @@ static void guard_metrics(const struct status_sources *sources, struct text *out
 	}
 }
 
+static void heap_metrics(const struct status_sources *sources, struct text *out)
+{
+	struct status_heap heap;
+
+	memset(&heap, 0, sizeof(heap));
+	if (sources->heap)
+		sources->heap(&heap);
+	single(out, "heap_allocated_bytes", "gauge", "bytes that the program has allocated", heap.allocated_bytes);
+	single(out, "heap_active_bytes", "gauge", "bytes of pages that have allocations", heap.active_bytes);
+	single(out, "heap_resident_bytes", "gauge", "bytes of the heap that are in memory", heap.resident_bytes);
+	single(out, "heap_retained_bytes", "gauge", "address space that the heap keeps without memory",
+		heap.retained_bytes);
+	single(out, "heap_metadata_bytes", "gauge", "bytes of the allocator's own tables", heap.metadata_bytes);
+	single(out, "heap_arenas", "gauge", "arenas of the allocator", heap.arenas);
+	single(out, "process_resident_bytes", "gauge", "bytes of the process that are in memory, L1 included",
+		heap.rss_bytes);
+}
+
 /* One series an area of L1, per value. */
 static void area_metrics(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
 {
@@ -291,5 +309,6 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	worker_metrics(sources, out);
 	loop_metrics(sources, out);
 	guard_metrics(sources, out);
+	heap_metrics(sources, out);
 	area_metrics(sources, snapshot, out);
 }

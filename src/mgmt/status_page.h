@@ -26,6 +26,14 @@ KVR_BEGIN_C
 /* Clients that one page lists; it says how many there are. */
 #define STATUS_CLIENTS_MAX 1024
 
+/* The heap, beside L1. */
+struct status_heap {
+	const char *allocator; /* "jemalloc", or "libc", of which only rss_bytes is known */
+	uint64_t allocated_bytes, active_bytes, resident_bytes, retained_bytes, metadata_bytes;
+	uint64_t rss_bytes; /* of the process, L1 included */
+	uint32_t arenas;
+};
+
 /* Where the numbers come from; filled once by the program. */
 struct status_sources {
 	const char *version; /* "0.1.0" */
@@ -51,11 +59,12 @@ struct status_sources {
 		int node; /* -1: any */
 		const struct l1_mapping *mapping;
 	} areas[L1_AREAS_MAX];
-	const struct guard *guard; /* of pinned threads; NULL: none */
-	const char *plan_json;     /* the topology plan in use, a JSON object; NULL: there is none */
-	const char *l1_pages;      /* "4 KiB pages" */
-	bool l1_locked;            /* pinned */
-	const char *options_json;  /* the options in force, a JSON object */
+	void (*heap)(struct status_heap *heap); /* NULL: not known */
+	const struct guard *guard;              /* of pinned threads; NULL: none */
+	const char *plan_json;                  /* the topology plan in use, a JSON object; NULL: there is none */
+	const char *l1_pages;                   /* "4 KiB pages" */
+	bool l1_locked;                         /* pinned */
+	const char *options_json;               /* the options in force, a JSON object */
 };
 
 /* not_ready: why the server does not serve; NULL: it does. */

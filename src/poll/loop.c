@@ -344,6 +344,8 @@ static void *loop_thread(void *argument)
 	loop->tid = (pid_t)syscall(SYS_gettid);
 	loop_pin(loop);
 	loop_raise(loop);
+	if (loop->options.begin)
+		loop->options.begin(loop->options.begin_context);
 	sem_post(&loop->ready);
 	loop_body(loop, NULL);
 	return NULL;

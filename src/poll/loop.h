@@ -55,10 +55,12 @@ struct loop_options {
 	struct loop_part parts[LOOP_PARTS_MAX];
 	uint32_t part_count;
 	enum loop_waiting waiting;
-	uint64_t spin_ns;                   /* 0: 50 us */
-	uint64_t yield_ns;                  /* 0: 200 us */
-	int core;                           /* to pin to; -1: not pinned */
-	int priority;                       /* real-time (SCHED_FIFO), 1 to 99, once it is pinned; 0: none */
+	uint64_t spin_ns;             /* 0: 50 us */
+	uint64_t yield_ns;            /* 0: 200 us */
+	int core;                     /* to pin to; -1: not pinned */
+	int priority;                 /* real-time (SCHED_FIFO), 1 to 99, once it is pinned; 0: none */
+	void (*begin)(void *context); /* in the thread, before its first turn; NULL: nothing */
+	void *begin_context;
 	struct loop *wakes[LOOP_WAKES_MAX]; /* loops that this one's parts give work to */
 	uint32_t wake_count;
 };

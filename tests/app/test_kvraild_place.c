@@ -133,11 +133,40 @@ static void the_plan_is_logged_and_shown_with_its_reasons(void **state)
 	assert_true(server_process_clean(&server));
 }
 
+/* Where jemalloc is linked: each thread with turns of its own has an arena beside the four of all others. */
+static void the_heap_has_an_arena_for_each_loop_and_its_numbers_are_on_the_pages(void **state)
+{
+	struct text metrics = { NULL, 0, 0, false };
+	struct server_process server;
+	const json_t *heap;
+	json_t *status;
+
+	(void)state;
+	SERVER_START(&server, "--wait", "adaptive");
+	status = status_of(&server);
+	heap = json_object_get(status, "heap");
+	assert_true(json_integer_value(json_object_get(heap, "process_rss_bytes")) > 0);
+	if (strcmp(word(heap, "allocator"), "jemalloc") == 0) {
+		assert_true(json_integer_value(json_object_get(heap, "allocated_bytes")) > 0);
+		assert_true(json_integer_value(json_object_get(heap, "arenas")) >= 5);
+		assert_int_equal(server_process_logged(&server, "heap: narenas:4,background_thread:true"), 1);
+	}
+	json_decref(status);
+	assert_int_equal(http_ask(server.port, "GET", "/metrics", "", &metrics), 200);
+	assert_non_null(strstr(metrics.bytes, "\nkvrail_heap_allocated_bytes "));
+	assert_non_null(strstr(metrics.bytes, "\nkvrail_l1_area_bytes{area=\"0\",numa=\""));
+	assert_non_null(strstr(metrics.bytes, "\nkvrail_core_corrected_total 0\n"));
+	text_fini(&metrics);
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_true(server_process_clean(&server));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_are_on_the_cores_that_were_given_and_helpers_off_them),
 		cmocka_unit_test(the_plan_is_logged_and_shown_with_its_reasons),
+		cmocka_unit_test(the_heap_has_an_arena_for_each_loop_and_its_numbers_are_on_the_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,6 +182,18 @@ static void append_areas(const json_t *status, struct text *out)
 	table_fini(&table);
 }
 
+static void append_heap(const json_t *status, struct text *out)
+{
+	char sizes[4][TEXT_SHORT];
+
+	if (strcmp(status_string(status, "heap.allocator"), "jemalloc") != 0)
+		return;
+	text_append(out, "\nheap: %s allocated, %s in memory, %" PRIu64 " arenas; the process: %s in memory\n",
+		text_size(sizes[0], status_number(status, "heap.allocated_bytes")),
+		text_size(sizes[1], status_number(status, "heap.resident_bytes")), status_number(status, "heap.arenas"),
+		text_size(sizes[2], status_number(status, "heap.process_rss_bytes")));
+}
+
 static void append_plan(const json_t *status, struct text *out)
 {
 	struct table table = { 0, 0, 0, 0, false, NULL };
@@ -216,6 +228,7 @@ static void frame_status(const json_t *status, struct text *out)
 	append_clients(status, out);
 	append_areas(status, out);
 	append_loops(status, out);
+	append_heap(status, out);
 	append_plan(status, out);
 }
 

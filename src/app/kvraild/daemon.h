@@ -103,6 +103,10 @@ uint64_t daemon_l1_bytes(const struct daemon *daemon);
 /* The least of its areas'. */
 enum l1_page_kind daemon_l1_pages(const struct daemon *daemon);
 
+/* heap_conf.c: what jemalloc is told before main; it finds it by its own name for it. */
+extern __attribute__((visibility("default"))) const char *malloc_conf;
+const char *daemon_heap_conf(void);
+
 /* loops.c: the loops and their parts. The control thread's is made when the others are started. */
 KVR_MUST_CHECK int daemon_make_loops(struct daemon *daemon);
 KVR_MUST_CHECK int daemon_start_loops(struct daemon *daemon);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/common/heap.h"
 #include "app/kvraild/daemon.h"
 #include "base/log.h"
 
@@ -104,6 +105,13 @@ static struct loop_part management_part(struct daemon *daemon)
 	return part;
 }
 
+/* Steps allocate nothing; whatever a thread allocates all the same touches no other core's arena. */
+static void loop_begin(void *context)
+{
+	(void)context;
+	(void)heap_own_arena();
+}
+
 static void loop_defaults(const struct daemon *daemon, struct loop_options *options)
 {
 	memset(options, 0, sizeof(*options));
@@ -112,6 +120,7 @@ static void loop_defaults(const struct daemon *daemon, struct loop_options *opti
 	options->yield_ns = daemon->settings->yield_ns;
 	options->core = -1;
 	options->priority = (int)daemon->settings->realtime;
+	options->begin = loop_begin;
 }
 
 static int make_loop(struct daemon *daemon, const struct loop_options *options)

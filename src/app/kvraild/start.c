@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "app/common/heap.h"
 #include "app/kvraild/daemon.h"
 #include "base/text.h"
 
@@ -35,7 +36,8 @@ static int start_limits(struct daemon *daemon, char *detail)
 		log_warn(
 			"RLIMIT_NOFILE is %llu: %u clients may want %llu descriptors; raise it (LimitNOFILE=, ulimit -n)",
 			(unsigned long long)limit.rlim_cur, daemon->settings->max_clients, (unsigned long long)wanted);
-	snprintf(detail, DETAIL, "%llu descriptors", (unsigned long long)limit.rlim_cur);
+	snprintf(detail, DETAIL, "%llu descriptors; heap: %s", (unsigned long long)limit.rlim_cur,
+		heap_known() ? daemon_heap_conf() : "of libc");
 	return 0;
 }
 
@@ -309,6 +311,7 @@ static void fill_sources(struct daemon *daemon)
 		sources->l1_locked &= daemon->memory[i].locked;
 	}
 	sources->guard = &daemon->guard;
+	sources->heap = heap_numbers;
 	if (daemon->topology)
 		plan_json(daemon->machine, daemon->topology, &daemon->plan_json);
 	sources->plan_json = daemon->plan_json.bytes;
