@@ -77,7 +77,7 @@ static void search_complete(struct session *session)
 	query_answer_all(session, STATUS_OK, "");
 }
 
-static bool job_fill(struct session *session, struct prefetch_job *job)
+static void job_fill(struct session *session, struct prefetch_job *job)
 {
 	struct search *search = &session->search;
 
@@ -88,13 +88,13 @@ static bool job_fill(struct session *session, struct prefetch_job *job)
 	job->model = session->model->number;
 	job->space = session->space;
 	job->parts = session->model->world_size;
+	job->tenant = session->model->tenant;
 	job->model_key = session->model->key;
 	job->part_bytes = session->model->part_bytes;
 	memcpy(job->salt, session->salt, sizeof(job->salt));
 	job->first = search->at;
 	job->count = search->limit - search->at;
 	job->deadline_ns = search->deadline_ns;
-	return true;
 }
 
 /* Asks L2 for the rest. False: there is none, or it cannot be asked now. */
@@ -111,12 +111,14 @@ static bool search_ask(struct session *session)
 	if (!job)
 		return false;
 	job_fill(session, job);
+	session->model->job_count++;
 	search->job = job;
 	search->state = SEARCH_ASKED;
 	if (management->engine.begin(management->engine.context, job)) {
 		search->job = NULL;
 		search->state = SEARCH_RUNNING;
 		job->session = NULL;
+		session->model->job_count--;
 		pool_give(&management->jobs_pool, job);
 		return false;
 	}
@@ -290,7 +292,10 @@ void prefetch_done(struct prefetch_job *job)
 {
 	struct management *management = job->management;
 	struct session *session = job->session;
+	struct model *model = model_at(management, job->model);
 
+	model->job_count--;
+	model_settle(management, model);
 	job->session = NULL;
 	pool_give(&management->jobs_pool, job);
 	if (!session)

@@ -179,6 +179,8 @@ static void drain(struct management *management)
 {
 	management->draining = true;
 	search_hurry_all(management);
+	if (management->engine.hurry)
+		management->engine.hurry(management->engine.context);
 }
 
 static void handle_control(struct management *management, const struct ring_message *message)
@@ -315,10 +317,15 @@ static bool feed_table(struct management *management)
 	return garbage || bytes;
 }
 
+static bool engine_idle(const struct management *management)
+{
+	return !management->engine.idle || management->engine.idle(management->engine.context);
+}
+
 static bool tell_drained(struct management *management)
 {
 	if (!management->draining || management->drained_told || management->in_flight ||
-		ring_space(&management->outbox) <= OUTBOX_RESERVE)
+		ring_space(&management->outbox) <= OUTBOX_RESERVE || !engine_idle(management))
 		return false;
 	management->drained_told = true;
 	control_push(management, CONTROL_DRAINED, NULL, 0);
@@ -386,7 +393,7 @@ bool management_step(struct management *management, uint64_t now_ns)
 		COUNT(management, busy_turns_total, 1);
 	else
 		COUNT(management, idle_turns_total, 1);
-	if (!busy && !management->engine.step)
+	if (!busy && (!management->engine.step || management->engine.next_ns))
 		rest(management);
 	return busy;
 }
@@ -399,6 +406,8 @@ uint64_t management_next_ns(const struct management *management)
 		return management->now_ns;
 	if (!management->memory_asked && cache_wants_memory(management->cache))
 		next = kvr_min_u64(next, kvr_max_u64(management->memory_retry_ns, management->now_ns));
+	if (management->engine.next_ns)
+		next = kvr_min_u64(next, management->engine.next_ns(management->engine.context, management->now_ns));
 	return next;
 }
 

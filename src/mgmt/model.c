@@ -72,7 +72,7 @@ struct model *model_intern(struct management *management, struct registration *r
 
 void model_settle(struct management *management, struct model *model)
 {
-	if (model->registration_count || model->session_count)
+	if (model->registration_count || model->session_count || model->job_count)
 		list_remove(&model->idle);
 	else if (!list_linked(&model->idle))
 		list_add_last(&management->idle_models, &model->idle);

@@ -13,6 +13,8 @@
  * drops its own. What is in L1 already it leaves alone. After prefetch_done the management core looks again: what is
  * there counts, so a load that failed shortens the hit. A lookup's deadline is kept by the management core: it
  * cancels and takes what is there.
+ *
+ * Objects that clients store are offered to it (used): it may write them through, and pins them as it needs.
  */
 #ifndef KVRAIL_MGMT_PREFETCH_H
 #define KVRAIL_MGMT_PREFETCH_H
@@ -34,8 +36,9 @@ struct prefetch_job {
 	void *engine;
 
 	/* read only for the engine */
-	uint32_t space;           /* of the chunk table */
-	uint32_t parts;           /* objects of a chunk */
+	uint32_t space; /* of the chunk table */
+	uint32_t parts; /* objects of a chunk */
+	uint32_t tenant;
 	const uint8_t *model_key; /* 32 bytes, until prefetch_done */
 	const uint64_t
 		*part_bytes; /* of each part's object, 0: no worker of that rank has registered; until prefetch_done */
@@ -51,6 +54,13 @@ struct prefetch_job {
 	bool early_known;
 };
 
+/* An object that is resident, and was published or used just now. */
+struct prefetch_object {
+	const uint8_t *model_key, *salt, *digest; /* 32 bytes each */
+	uint32_t entry, part;                     /* of the chunk table */
+	bool again;                               /* it was there before */
+};
+
 struct prefetch_engine {
 	void *context;
 	uint64_t default_deadline_ns; /* of a lookup that names none; 0: none */
@@ -60,6 +70,14 @@ struct prefetch_engine {
 	void (*cancel)(void *context, struct prefetch_job *job);
 	/* One bounded turn, in each turn of the management core. True when it did something. NULL: none. */
 	bool (*step)(void *context, uint64_t now_ns);
+	/* When the next turn is due unless something is begun, UINT64_MAX: never. NULL: never. */
+	uint64_t (*next_ns)(void *context, uint64_t now_ns);
+	/* After a STORE published an object or found it there, and after a RETRIEVE read it. NULL: it does not care. */
+	void (*used)(void *context, const struct prefetch_object *object);
+	/* The server is leaving: what is written is to be whole soon. NULL: nothing to do. */
+	void (*hurry)(void *context);
+	/* Nothing is being written or read. NULL: always so. */
+	bool (*idle)(void *context);
 };
 
 /* Digest of chunk `first` + index, 32 bytes; not after cancel. */

@@ -44,8 +44,11 @@ void retrieve_finish_part(struct management *management, struct request *request
 
 	if (request->transfer.outcomes[index] == CHUNK_PENDING)
 		request->transfer.outcomes[index] = CHUNK_FAILED;
-	if (part->entry != CACHE_NONE)
+	if (part->entry != CACHE_NONE) {
+		engine_used(management, request->session, request->message.transfer.first_chunk + index, part->entry,
+			request->registration->rank, true);
 		cache_unpin(management->cache, part->entry);
+	}
 	part->entry = CACHE_NONE;
 	part->address = NULL;
 	part->object = 0;

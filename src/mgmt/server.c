@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "mgmt/prefetch_l2.h"
 
 struct server {
 	struct server_options options;
@@ -16,6 +17,7 @@ struct server {
 	struct server_info info;
 	struct l1 *l1;
 	struct cache *cache;
+	struct l2 *l2;
 	struct ibv_mr **area_regions; /* [worker * area_count + area] */
 	uint32_t *area_lkeys;
 	struct worker *workers[SERVER_WORKERS_MAX];
@@ -43,6 +45,7 @@ void server_options_default(struct server_options *options)
 	options->registration_grace_ns = 60 * KVR_SECOND;
 	options->handshake_ns = 5 * KVR_SECOND;
 	options->helper_threads = 1;
+	options->l2_deadline_ns = 2 * KVR_SECOND;
 	options->version = "kvraild";
 }
 
@@ -106,6 +109,24 @@ static int server_init_cache(struct server *server)
 static void server_fini_cache(struct server *server)
 {
 	cache_destroy(&server->cache);
+}
+
+static int server_init_l2(struct server *server)
+{
+	struct l2_options options;
+
+	if (!server->options.l2)
+		return 0;
+	options = *server->options.l2;
+	options.cache = server->cache;
+	options.l1 = server->l1;
+	options.callbacks = prefetch_l2_callbacks;
+	return l2_create(&options, &server->l2);
+}
+
+static void server_fini_l2(struct server *server)
+{
+	l2_destroy(&server->l2);
 }
 
 static void server_fini_areas(struct server *server)
@@ -189,6 +210,7 @@ static int server_init_management(struct server *server)
 {
 	struct mailbox *mailboxes[SERVER_WORKERS_MAX];
 	struct management_options options;
+	struct prefetch_engine engine;
 
 	for (uint32_t i = 0; i < server->options.worker_count; i++)
 		mailboxes[i] = worker_mailbox(server->workers[i]);
@@ -210,6 +232,10 @@ static int server_init_management(struct server *server)
 	options.session_ttl_ns = server->options.session_ttl_ns;
 	options.silence_ns = server->options.silence_ns;
 	options.registration_grace_ns = server->options.registration_grace_ns;
+	if (server->l2) {
+		prefetch_l2_engine(server->l2, server->options.l2_deadline_ns, &engine);
+		options.prefetch = &engine;
+	}
 	return management_create(&options, &server->management);
 }
 
@@ -254,6 +280,7 @@ static const struct {
 	{ "chunk table", server_init_cache, server_fini_cache },
 	{ "memory regions of L1", server_init_areas, server_fini_areas },
 	{ "workers", server_init_workers, server_fini_workers },
+	{ "L2", server_init_l2, server_fini_l2 },
 	{ "management core", server_init_management, server_fini_management },
 	{ "control", server_init_control, server_fini_control },
 };
@@ -266,11 +293,18 @@ static void server_fini_parts(struct server *server, unsigned count)
 	}
 }
 
-int server_create(const struct server_options *options, struct server **out)
+static void close_adapters(const struct l2_options *options)
+{
+	for (uint32_t i = 0; options && i < options->adapter_count; i++)
+		options->adapters[i]->driver->close(options->adapters[i]);
+}
+
+static int server_make(const struct server_options *options, struct server **out, bool *took_adapters)
 {
 	struct server *server;
 
 	*out = NULL;
+	*took_adapters = false;
 	for (uint32_t i = 0; i < options->worker_count && i < SERVER_WORKERS_MAX; i++) {
 		if (options->worker_areas[i] >= options->area_count)
 			return -EINVAL;
@@ -291,9 +325,20 @@ int server_create(const struct server_options *options, struct server **out)
 			free(server);
 			return error;
 		}
+		*took_adapters = server->l2 != NULL;
 	}
 	*out = server;
 	return 0;
+}
+
+int server_create(const struct server_options *options, struct server **out)
+{
+	bool took_adapters;
+	int error = server_make(options, out, &took_adapters);
+
+	if (error && !took_adapters)
+		close_adapters(options->l2);
+	return error;
 }
 
 void server_destroy(struct server **pointer)
@@ -337,6 +382,11 @@ struct l1 *server_l1(struct server *server)
 	return server->l1;
 }
 
+struct l2 *server_l2(struct server *server)
+{
+	return server->l2;
+}
+
 uint64_t server_boot_id(const struct server *server)
 {
 	return server->boot_id;
@@ -359,5 +409,7 @@ int server_verify(struct server *server, bool expect_idle)
 		error = cache_verify(server->cache, expect_idle);
 	if (!error)
 		error = management_verify(server->management);
+	if (!error && server->l2)
+		error = l2_verify(server->l2);
 	return error;
 }

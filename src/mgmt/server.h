@@ -14,6 +14,7 @@
 #include "mgmt/management.h"
 #include "tier/cache.h"
 #include "tier/l1.h"
+#include "tier/l2.h"
 #include "verbs/driver.h"
 #include "worker/worker.h"
 
@@ -47,9 +48,13 @@ struct server_options {
 	uint32_t tenant_count;
 	bool trust_tcp, require_tenant;
 	unsigned helper_threads;
-	uint64_t boot_id;    /* 0: drawn from the kernel */
-	uint64_t seed;       /* 0: from the kernel */
-	const char *version; /* "kvraild 0.1.0" */
+	/* Adapters, policy and limits; cache, l1 and callbacks are filled in here. The adapters are the server's from
+	 * server_create on, also when that fails. NULL: no L2. */
+	const struct l2_options *l2;
+	uint64_t l2_deadline_ns; /* how long a lookup that names no limit waits for L2 (2 s); 0: for ever */
+	uint64_t boot_id;        /* 0: drawn from the kernel */
+	uint64_t seed;           /* 0: from the kernel */
+	const char *version;     /* "kvraild 0.1.0" */
 };
 
 /* What is said above. */
@@ -68,6 +73,8 @@ struct worker *server_worker(struct server *server, uint32_t index);
 uint32_t server_worker_count(const struct server *server);
 struct cache *server_cache(struct server *server);
 struct l1 *server_l1(struct server *server);
+/* NULL: it has none. */
+struct l2 *server_l2(struct server *server);
 uint64_t server_boot_id(const struct server *server);
 
 /* All of its parts once, in one thread. True when anything did something. */

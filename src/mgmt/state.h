@@ -78,6 +78,7 @@ struct model {
 	uint32_t registration_count; /* also those that wait to be given back */
 	uint32_t worker_count;       /* with memory, serving */
 	uint32_t session_count;
+	uint32_t job_count;              /* prefetches under way: they outlive their sessions */
 	uint64_t part_bytes[SHARES_MAX]; /* object of each rank, 0: not known yet */
 };
 
@@ -378,6 +379,22 @@ void lookup_start(struct management *management, struct request *request);
 void search_slice(struct session *session);
 /* L2 is not waited for any longer: what is there counts. */
 void search_deadline(struct session *session);
+/* Tells the L2 engine of an object that was published, or used. */
+static inline void engine_used(struct management *management, const struct session *session, uint32_t chunk,
+	uint32_t entry, uint32_t part, bool again)
+{
+	struct prefetch_object object;
+
+	if (!management->engine.used)
+		return;
+	object.model_key = session->model->key;
+	object.salt = session->salt;
+	object.digest = chain_digest(session, chunk);
+	object.entry = entry;
+	object.part = part;
+	object.again = again;
+	management->engine.used(management->engine.context, &object);
+}
 /* All searches that wait for L2, as the server goes down. */
 void search_hurry_all(struct management *management);
 /* The search ends without a result; its request and those who wait for it are answered. */

@@ -26,6 +26,7 @@ bool store_look(struct management *management, struct request *request)
 		if (entry == CACHE_NONE || !cache_object(management->cache, entry, request->registration->rank))
 			continue;
 		cache_pin(management->cache, entry);
+		engine_used(management, session, chunk, entry, request->registration->rank, true);
 		request->transfer.parts[request->progress].entry = entry;
 		request->transfer.outcomes[request->progress] = CHUNK_PRESENT;
 	}
@@ -92,9 +93,12 @@ static int publish(struct management *management, struct request *request, uint3
 		chain_digest(session, request->message.transfer.first_chunk + index), request->registration->rank,
 		part->object, &entry);
 
-	if (error == -EEXIST) {
+	if (!error) {
+		engine_used(management, session, request->message.transfer.first_chunk + index, entry,
+			request->registration->rank, false);
+	} else if (error == -EEXIST) {
 		*outcome = CHUNK_PRESENT; /* another client was first: what was stored is there all the same */
-	} else if (error) {
+	} else {
 		bool wait = !request->connection->closing &&
 			(!request->until_ns || management->now_ns < request->until_ns);
 

@@ -269,3 +269,26 @@ void cache_touch(struct cache *cache, uint32_t entry)
 	cache_unlist(cache, e);
 	cache_list(cache, entry, e);
 }
+
+void cache_demote(struct cache *cache, uint32_t entry)
+{
+	struct cache_entry *e = cache_entry_at(cache, entry);
+	uint32_t head = 1 + (uint32_t)e->object_class;
+	struct cache_entry *last;
+	uint64_t stamp;
+
+	if (entries_held(e))
+		return;
+	last = cache_entry_at(cache, cache_entry_at(cache, head)->list.prev);
+	if (last == e || entries_stamp(last) == 0)
+		return;
+	stamp = entries_stamp(last) - 1;
+	cache_unlist(cache, e);
+	e->list.next = head;
+	e->list.prev = cache_entry_at(cache, head)->list.prev;
+	last->list.next = entry;
+	cache_entry_at(cache, head)->list.prev = entry;
+	/* Just older than the one that was the oldest: among the lists of all classes it comes when that one would. */
+	e->stamp = (uint32_t)stamp;
+	e->stamp_high = (uint16_t)(stamp >> 32);
+}

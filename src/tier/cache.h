@@ -90,6 +90,8 @@ int cache_verify(const struct cache *cache, bool expect_idle);
 uint32_t cache_space_acquire(struct cache *cache, uint32_t model, const uint8_t salt[32], uint32_t parts);
 /* A space without references stays while it has chunks and goes with the last. */
 void cache_space_release(struct cache *cache, uint32_t space);
+/* One more reference to a space that has some. */
+void cache_space_retain(struct cache *cache, uint32_t space);
 /* Chunks in all spaces of a model: a model number may be given to another identity only when it is 0. */
 uint64_t cache_model_chunks(const struct cache *cache, uint32_t model);
 
@@ -118,6 +120,8 @@ void cache_pin(struct cache *cache, uint32_t entry);
 void cache_unpin(struct cache *cache, uint32_t entry);
 /* Makes an entry that is not held the most recently used one. */
 void cache_touch(struct cache *cache, uint32_t entry);
+/* Makes an entry that is not held the least recently used one of its list: it is kept elsewhere. */
+void cache_demote(struct cache *cache, uint32_t entry);
 
 /* ---- writing ---- */
 

@@ -133,6 +133,11 @@ void cache_space_release(struct cache *cache, uint32_t space)
 	space_release(&cache->spaces, space);
 }
 
+void cache_space_retain(struct cache *cache, uint32_t space)
+{
+	space_retain(&cache->spaces, space);
+}
+
 uint64_t cache_model_chunks(const struct cache *cache, uint32_t model)
 {
 	return space_model_chunks(&cache->spaces, model);

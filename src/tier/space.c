@@ -163,6 +163,12 @@ void space_release(struct space_table *table, uint32_t number)
 	drop_unused(table, number);
 }
 
+void space_retain(struct space_table *table, uint32_t number)
+{
+	assert(number < table->capacity && table->spaces[number].references > 0);
+	table->spaces[number].references++;
+}
+
 void space_add_chunk(struct space_table *table, uint32_t number)
 {
 	table->spaces[number].chunks++;

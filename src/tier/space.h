@@ -53,6 +53,8 @@ uint64_t space_table_bytes(const struct space_table *table);
  * parts. */
 uint32_t space_acquire(struct space_table *table, uint32_t model, const uint8_t *salt, uint32_t parts);
 void space_release(struct space_table *table, uint32_t number);
+/* One more reference to a space that has some. */
+void space_retain(struct space_table *table, uint32_t number);
 void space_add_chunk(struct space_table *table, uint32_t number);
 void space_remove_chunk(struct space_table *table, uint32_t number);
 uint64_t space_model_chunks(const struct space_table *table, uint32_t model);

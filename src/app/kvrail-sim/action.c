@@ -24,7 +24,7 @@ struct action *action_begin(struct process *process, enum action_kind kind, stru
 	action->epoch = world->model.epoch;
 	action->namespace_index = session ? world_namespace(process_engine(process), process->shape, session->salt) : 0;
 	action->flags = 0;
-	action->canceled = action->crossed = action->bad = action->all_ranks = false;
+	action->canceled = action->crossed = action->overtaken = action->bad = action->all_ranks = false;
 	action->first = action->count = action->skip = 0;
 	action->expected = UINT32_MAX;
 	action->block_count = 0;
@@ -62,9 +62,12 @@ static void action_cross(struct action *action)
 	for (uint32_t i = 0; i < WORLD_ACTIONS; i++) {
 		struct action *other = &world->actions[i];
 
-		if (other != action && other->session == action->session && list_linked(&other->node) &&
-			other->submitted < action->submitted)
-			other->crossed = true;
+		if (other == action || other->session != action->session || !list_linked(&other->node) ||
+			other->submitted >= action->submitted)
+			continue;
+		other->crossed = true;
+		/* On another connection it may come later all the same. */
+		action->overtaken |= other->kind == ACTION_LOOKUP || other->kind == ACTION_END;
 	}
 }
 

@@ -27,7 +27,8 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 	case STATUS_CONNECTION_LOST:
 		return process_excused(process);
 	case STATUS_CANCELED:
-		return action->canceled || ended || process->disturbed > action->submitted ||
+		return action->canceled || ended || action->overtaken || (session && session->reused_id) ||
+			process->disturbed > action->submitted ||
 			world->processes[process_engine(process)->first_process].disturbed > action->submitted;
 	case STATUS_CHAIN_MISMATCH:
 		return session && session->reused_id;
@@ -48,6 +49,8 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 		return process->disturbed > action->submitted;
 	case STATUS_SHUTTING_DOWN:
 		return world->draining || process->disturbed > action->submitted;
+	case STATUS_PENDING:
+		return world->place_count && (action->kind == ACTION_QUERY || (action->flags & KVR_LOOKUP_NO_WAIT));
 	case STATUS_BUSY:
 		return world->chain_max > 64 || world->server_options.sessions_max < 128;
 	default:

@@ -99,7 +99,7 @@ static void all_leave(struct world *world)
 		world->processes[i].spawn_ns = UINT64_MAX;
 	}
 	for (uint64_t until_ns = world->now_ns + WORLD_PATIENCE_NS; !world_stopped(world);) {
-		if (control_client_count(server_control(world->server)) == 0)
+		if (control_client_count(server_control(world->server)) == 0 && tiers_idle(world))
 			return;
 		if (world->now_ns > until_ns)
 			world_violated(world, "all clients have left, and the server still has %u",
@@ -246,6 +246,8 @@ void world_finish(struct world *world)
 		fill_l1(world);
 	if (!world_stopped(world))
 		check_network(world);
+	if (!world_stopped(world))
+		tiers_check(world);
 	world->server_back_ns = UINT64_MAX;
 	(void)world_server_drained(world);
 	for (uint32_t i = 0; i < 20000 && world->server && !world_stopped(world); i++)

@@ -34,6 +34,9 @@ static int host_open(struct world *world)
 		return error;
 	for (uint32_t i = 0; i < options->worker_count; i++)
 		options->devices[i] = world->server_device;
+	error = tiers_open(world);
+	if (error)
+		return error;
 	options->boot_id = ++world->boot_id;
 	options->seed = world_draw(world, UINT32_MAX) + 1;
 	return server_create(options, &world->server);
@@ -41,6 +44,8 @@ static int host_open(struct world *world)
 
 static void host_close(struct world *world)
 {
+	if (world->server)
+		tiers_count(world);
 	server_destroy(&world->server);
 	if (world->server_device)
 		verbs_sim.close(world->server_device);
@@ -86,6 +91,7 @@ void world_server_kill(struct world *world)
 		return;
 	/* From here on nobody hears of it; its object is taken apart as a courtesy to the leak checker. */
 	sim_fabric_kill_device(world->fabric, world->server_device);
+	tiers_kill(world);
 	control = server_control(world->server);
 	control_hold(control, 0);
 	control_drain(control, world->now_ns);

@@ -77,7 +77,8 @@ void model_stored(struct world_model *model, uint32_t number, uint64_t submitted
 	if (number < model->first_alive)
 		return;
 	/* Ours could be published only because the one before was not there any more. */
-	if (object->stored >= model->first_alive && model->generations[object->stored].answered < submitted)
+	if (!model->persistent && object->stored >= model->first_alive &&
+		model->generations[object->stored].answered < submitted)
 		model_kill(model, object->stored, now);
 	object->stored = number;
 	model_is_there(model, object, epoch, now);
@@ -103,9 +104,11 @@ void model_never(struct world_model *model, uint32_t number)
 
 void model_restart(struct world_model *model, uint64_t now)
 {
-	model->first_alive = model->generation_count;
 	model->restarted = now;
 	model->epoch++;
+	if (model->persistent)
+		return;
+	model->first_alive = model->generation_count;
 	for (uint32_t i = 0; i < model->object_count; i++) {
 		model->objects[i].possible = 0;
 		model->objects[i].stored = 0;

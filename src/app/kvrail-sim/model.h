@@ -42,6 +42,7 @@ struct world_model {
 	uint32_t generation_count, generation_capacity;
 	uint32_t first_alive; /* older generations went with a server that was restarted */
 	uint64_t restarted;   /* when */
+	bool persistent;      /* what was stored once may come back at any time, after a restart too: there is an L2 */
 	uint64_t epoch;       /* counts what may have taken objects away: evictions, CLEARs, restarts; from 1 on */
 };
 

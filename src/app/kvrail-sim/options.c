@@ -12,7 +12,7 @@ static const struct option_spec specs[] = {
 		"operations of the program" },
 	{ "faults", OPTION_TEXT, offsetof(struct sim_settings, faults), sizeof(((struct sim_settings *)0)->faults),
 		"all", NULL, NULL, "World",
-		"all, none, or some of crash,cut,stall,restart,time,layout,memory,access,slow,pressure,bad,clear,cancel" },
+		"all, none, or some of crash,cut,stall,restart,time,layout,memory,access,slow,pressure,bad,clear,cancel,l2" },
 	{ "seconds", OPTION_TIME, offsetof(struct sim_settings, seconds_ns), 0, "0s", "0s", "1000h", "World",
 		"run world after world, with the seeds that follow, for so long; 0s: one world" },
 	{ "shrink", OPTION_TIME, offsetof(struct sim_settings, shrink_ns), 0, "20s", "0s", "24h", "Report",
@@ -39,7 +39,7 @@ int sim_options_check(void *opaque, struct option_error *error)
 		return 0;
 	snprintf(error->text, sizeof(error->text),
 		"--faults %s: say all, none, or some of crash,cut,stall,restart,time,layout,memory,access,slow,pressure,"
-		"bad,clear,cancel",
+		"bad,clear,cancel,l2",
 		settings->faults);
 	return -EINVAL;
 }

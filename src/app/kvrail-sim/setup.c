@@ -243,7 +243,6 @@ static int setup_actions(struct world *world)
 
 int world_setup(struct world *world)
 {
-	struct verbs_open open;
 	int error = digester_init(&world->digester);
 
 	random_init(&world->random, world->options.seed);
@@ -271,7 +270,9 @@ int world_setup(struct world *world)
 	error = sim_fabric_create(random_next(&world->random), &world->network, &world->fabric);
 	if (error)
 		return error;
-	memset(&open, 0, sizeof(open));
+	error = tiers_setup(world);
+	if (error)
+		return error;
 	setup_engines(world);
 	world_server_start(world);
 	return world->no_memory ? -ENOMEM : 0;
@@ -283,6 +284,7 @@ void world_teardown(struct world *world)
 		process_fini(&world->processes[i]);
 	world_server_kill(world);
 	sim_fabric_destroy(&world->fabric);
+	tiers_teardown(world);
 	model_fini(&world->model);
 	for (uint32_t d = 0; d < world->document_count; d++) {
 		free(world->documents[d].nodes);

@@ -147,6 +147,7 @@ void trouble_step(struct world *world, uint64_t kind, uint64_t a, uint64_t b)
 		{ WORLD_LAYOUT, trouble_layout },
 		{ WORLD_SLOW, trouble_slow },
 		{ WORLD_MEMORY, trouble_mapping },
+		{ WORLD_L2, tiers_trouble },
 	};
 	size_t which = kind % KVR_COUNT_OF(troubles);
 
@@ -164,6 +165,7 @@ void trouble_heal(struct world *world)
 	sim_fabric_set_options(world->fabric, &world->network);
 	world->deaf_until_ns = 0;
 	world->held_until_ns = kvr_min_u64(world->held_until_ns, world->now_ns);
+	tiers_heal(world);
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		struct process *process = &world->processes[i];
 

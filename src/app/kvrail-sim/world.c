@@ -28,6 +28,7 @@ static const struct {
 	{ "bad", WORLD_BAD },
 	{ "clear", WORLD_CLEAR },
 	{ "cancel", WORLD_CANCEL },
+	{ "l2", WORLD_L2 },
 };
 
 static bool fault_named(const char *name, size_t length, uint32_t *faults)
@@ -203,9 +204,9 @@ void world_turn(struct world *world)
 	}
 }
 
-static bool settled(const struct world *world)
+static bool settled(struct world *world)
 {
-	if (!world->server || world->draining)
+	if (!world->server || world->draining || !tiers_idle(world))
 		return false;
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];

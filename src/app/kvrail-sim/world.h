@@ -30,8 +30,9 @@ enum world_fault {
 	WORLD_BAD = 1 << 10,     /* requests that are wrong: ranges, blocks, ids in use with another chain */
 	WORLD_CLEAR = 1 << 11,
 	WORLD_CANCEL = 1 << 12,
+	WORLD_L2 = 1 << 13, /* the server has an L2: slow, and mostly failing, lying and full as well */
 };
-#define WORLD_FAULTS_ALL ((1u << 13) - 1)
+#define WORLD_FAULTS_ALL ((1u << 14) - 1)
 
 /* "all", "none" or names joined by commas: 0 and *faults, or -EINVAL. */
 KVR_MUST_CHECK int world_parse_faults(const char *text, uint32_t *faults);
@@ -64,6 +65,7 @@ struct world_report {
 	uint64_t stored_chunks, delivered_chunks, missing_chunks, evicted_chunks;
 	uint64_t checked_bytes;
 	uint64_t faults, restarts, reconnects;
+	uint64_t l2_stored, l2_loaded, l2_corrupt; /* objects */
 };
 
 /* Runs one world to its end or to the first violation. tail: receives the transcript's last lines when it is violated; may be NULL.

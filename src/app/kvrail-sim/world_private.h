@@ -15,6 +15,7 @@
 #include "client/client.h"
 #include "mgmt/server.h"
 #include "protocol/digest.h"
+#include "tier/sim_adapter.h"
 #include "verbs/sim/fabric.h"
 
 KVR_BEGIN_C
@@ -34,6 +35,7 @@ KVR_BEGIN_C
 #define WORLD_BLOCKS_PER_CHUNK_MAX 4u
 #define WORLD_PATIENCE_NS (60 * KVR_SECOND)
 #define WORLD_SERVER_WORKERS_MAX 3u
+#define WORLD_PLACES_MAX 2u
 
 struct world;
 struct process;
@@ -105,6 +107,7 @@ struct action {
 	uint32_t namespace_index;
 	uint32_t flags;
 	bool canceled, crossed; /* crossed: another LOOKUP, or an END, of the session was submitted since */
+	bool overtaken;         /* ... or was under way then */
 	bool bad;               /* it must be refused */
 	bool all_ranks;
 	uint32_t first, count, skip;
@@ -193,6 +196,13 @@ struct world {
 	bool roomy; /* L1 has room for everything */
 	bool draining;
 
+	/* L2: places outlive the server; adapters are the server's while there is one. */
+	uint32_t place_count; /* 0: no L2 */
+	struct sim_place *places[WORLD_PLACES_MAX];
+	struct sim_adapter_options place_faults[WORLD_PLACES_MAX];
+	struct l2_adapter *adapters[WORLD_PLACES_MAX];
+	struct l2_options l2;
+
 	struct shape shapes[WORLD_SHAPES];
 	struct kvr_layout layouts[WORLD_SHAPES]; /* without addresses: for fingerprints */
 	uint8_t fingerprints[WORLD_SHAPES][32];
@@ -240,6 +250,23 @@ void world_jump(struct world *world, uint64_t ns);
 /* Everything that the seed decides before the first step. 0 or -ENOMEM. */
 KVR_MUST_CHECK int world_setup(struct world *world);
 void world_teardown(struct world *world);
+
+/* tiers.c: L2. --------------------------------------------------------------------------------------------------- */
+
+KVR_MUST_CHECK int tiers_setup(struct world *world);
+void tiers_teardown(struct world *world);
+/* Adapters for a server that is about to start. */
+KVR_MUST_CHECK int tiers_open(struct world *world);
+/* The server's process dies. */
+void tiers_kill(struct world *world);
+/* Something of it goes wrong, or better. */
+void tiers_trouble(struct world *world, uint64_t a, uint64_t b);
+void tiers_heal(struct world *world);
+/* Nothing is under way between L1 and L2. */
+bool tiers_idle(struct world *world);
+void tiers_check(struct world *world);
+/* The server is about to go: its numbers go into the report. */
+void tiers_count(struct world *world);
 
 /* host.c: the server. --------------------------------------------------------------------------------------------- */
 

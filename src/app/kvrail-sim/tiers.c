@@ -1,0 +1,166 @@
+/* tiers.c - the L2 of a world: places that outlive the server, and what goes wrong with them. */
+#include "app/kvrail-sim/world_private.h"
+
+#define WORST_STICK_NS (200 * KVR_MS)
+
+/* Its numbers come from a stream of their own, so that a world without L2 is what it was. */
+static void random_of(const struct world *world, uint64_t salt, struct random *random)
+{
+	random_init(random, random_mix(world->options.seed ^ 0x4c32) + salt);
+}
+
+static uint32_t rarely(struct random *random, uint32_t most)
+{
+	return random_below(random, 2) ? 0 : (uint32_t)random_below(random, most);
+}
+
+static void choose_faults(struct random *random, bool hostile, struct sim_adapter_options *faults)
+{
+	faults->delay_min_ns = 1 + random_below(random, 2000);
+	faults->delay_max_ns = faults->delay_min_ns +
+		random_below(random, random_below(random, 3) ? 50000 : 5 * KVR_MS);
+	faults->queue_depth = random_below(random, 2) ? 64 : 2;
+	faults->capacity_bytes = 0;
+	faults->fail = faults->corrupt = faults->lose = faults->stick = faults->refuse = 0;
+	faults->stick_ns = 1 + random_below(random, WORST_STICK_NS);
+	if (!hostile)
+		return;
+	if (random_below(random, 2))
+		faults->capacity_bytes = 2000 + random_below(random, 200000);
+	faults->evicts = random_below(random, 2);
+	faults->fail = rarely(random, 100000);
+	faults->corrupt = rarely(random, 100000);
+	faults->lose = rarely(random, 100000);
+	faults->stick = rarely(random, 20000);
+	faults->refuse = rarely(random, 300000);
+}
+
+static void choose_limits(struct random *random, struct world *world)
+{
+	struct l2_options *l2 = &world->l2;
+
+	l2->policy = random_below(random, 4) ? L2_STORE_ALL : (enum l2_policy)random_below(random, 3);
+	l2->demote = !random_below(random, 3);
+	l2->fetches_max = random_below(random, 3) ? 32 : 1 + (uint32_t)random_below(random, 3);
+	l2->loads_max = 1 + (uint32_t)random_below(random, 40);
+	l2->store_queue = random_below(random, 3) ? 64 : 1 + (uint32_t)random_below(random, 8);
+	l2->stores_max = 1 + (uint32_t)random_below(random, 16);
+	l2->backoff_ns = 1 + random_below(random, 2 * KVR_MS);
+	l2->backoff_max_ns = 20 * KVR_MS;
+	l2->wanted = 256;
+	world->server_options.l2 = l2;
+	world->server_options.l2_deadline_ns = random_below(random, 4) ? 1 + random_below(random, 50 * KVR_MS) : 0;
+}
+
+int tiers_setup(struct world *world)
+{
+	struct random random;
+	bool hostile;
+	int error = 0;
+
+	random_of(world, 0, &random);
+	if (!world_has(world, WORLD_L2) || !random_below(&random, 4))
+		return 0;
+	world->place_count = 1 + (uint32_t)random_below(&random, WORLD_PLACES_MAX);
+	world->model.persistent = true;
+	hostile = random_below(&random, 3);
+	choose_limits(&random, world);
+	for (uint32_t i = 0; i < world->place_count && !error; i++) {
+		choose_faults(&random, hostile, &world->place_faults[i]);
+		error = sim_place_create(&world->places[i]);
+	}
+	return error;
+}
+
+void tiers_teardown(struct world *world)
+{
+	for (uint32_t i = 0; i < world->place_count; i++)
+		sim_place_destroy(&world->places[i]);
+}
+
+int tiers_open(struct world *world)
+{
+	for (uint32_t i = 0; i < world->place_count; i++) {
+		int error;
+
+		world->place_faults[i].seed = random_mix(world->boot_id + i);
+		error = sim_adapter_open(&world->place_faults[i], world->places[i], &world->adapters[i]);
+		if (error)
+			return error;
+		world->l2.adapters[i] = world->adapters[i];
+		world->l2.adapter_count = i + 1;
+	}
+	return 0;
+}
+
+void tiers_kill(struct world *world)
+{
+	for (uint32_t i = 0; i < world->place_count; i++)
+		sim_adapter_kill(world->adapters[i]);
+}
+
+void tiers_trouble(struct world *world, uint64_t a, uint64_t b)
+{
+	uint32_t place = world->place_count ? (uint32_t)(a % world->place_count) : 0;
+	struct sim_adapter_options *faults = &world->place_faults[place];
+	struct random random;
+
+	if (!world->place_count)
+		return;
+	random_of(world, b, &random);
+	switch (b % 4) {
+	case 0:
+		faults->down = !faults->down;
+		break;
+	case 1:
+		sim_place_rot(world->places[place]);
+		break;
+	default:
+		choose_faults(&random, b % 3, faults);
+	}
+	NOTE(world, "L2: place %llu: down %llu, delays up to %llu ns", place, faults->down, faults->delay_max_ns);
+	if (world->server)
+		sim_adapter_set(world->adapters[place], faults, false);
+}
+
+void tiers_heal(struct world *world)
+{
+	for (uint32_t i = 0; i < world->place_count; i++) {
+		struct sim_adapter_options *faults = &world->place_faults[i];
+
+		faults->fail = faults->stick = faults->refuse = 0;
+		faults->down = false;
+		faults->delay_max_ns = faults->delay_min_ns +
+			kvr_min_u64(20000, faults->delay_max_ns - faults->delay_min_ns);
+		if (world->server)
+			sim_adapter_set(world->adapters[i], faults, true);
+	}
+}
+
+bool tiers_idle(struct world *world)
+{
+	return !world->server || !server_l2(world->server) || l2_idle(server_l2(world->server));
+}
+
+void tiers_check(struct world *world)
+{
+	if (!tiers_idle(world))
+		world_violated(world, "nobody is there, and L2 is at work");
+	for (uint32_t i = 0; i < world->place_count; i++)
+		if (sim_place_misuses(world->places[i]))
+			world_violated(world,
+				"memory changed under a STORE to L2, or a request was sent twice: %llu times",
+				(unsigned long long)sim_place_misuses(world->places[i]));
+}
+
+void tiers_count(struct world *world)
+{
+	const struct l2_counters *counters;
+
+	if (!server_l2(world->server))
+		return;
+	counters = l2_get_counters(server_l2(world->server));
+	world->report->l2_stored += counters->stored;
+	world->report->l2_loaded += counters->loaded;
+	world->report->l2_corrupt += counters->load_corrupt;
+}

@@ -1,0 +1,154 @@
+/*
+ * l2.h - the L2 engine: what L1 evicts stays on the adapters (adapter.h), and comes back before it is read.
+ *
+ *   published in L1 --l2_offer--> queue of each adapter --STORE--> done: unpinned
+ *                                   | full, or failed too often: dropped and counted; remembered as wanted, so that its
+ *                                   v next use in L1 offers it again
+ *
+ *   l2_fetch_begin --> each chunk: CONTAINS at one adapter after the other --> found --> L1 memory, LOAD --> published, locked
+ *                      the first chunk that no adapter has, or that cannot be loaded, is the end of it --> done()
+ *
+ * Nobody ever waits for a STORE: an object is pinned from its offer to the end of the STORE, and where the queue or the
+ * pinned bytes are at their limit it is not taken. Chunks of a fetch are asked for and loaded in their order, so that
+ * what is there at any moment is a prefix. Memory of a LOAD stays staged until the adapter has said that the request has
+ * ended, whatever became of the fetch; what lands late is published like anything else.
+ *
+ * Loads in flight are bounded by number and bytes; the next one is of the tenant that has the fewest under way. An
+ * adapter that fails is left alone for a while, twice as long each time: stores wait in its queue, and lookups take it
+ * for empty.
+ *
+ * Owner: the management core. No call allocates, blocks or enters the kernel (but for what adapter.h says of submit),
+ * except l2_create and l2_destroy. l2_counters and adapters' get_stats may be read by any thread.
+ */
+#ifndef KVRAIL_TIER_L2_H
+#define KVRAIL_TIER_L2_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "tier/adapter.h"
+#include "tier/cache.h"
+
+KVR_BEGIN_C
+
+#define L2_ADAPTERS_MAX 4u
+#define L2_PARTS_MAX 64u    /* objects of one chunk that a fetch brings */
+#define L2_CHUNKS_MAX 4096u /* of one fetch */
+
+enum l2_policy {
+	L2_STORE_ALL,        /* every object that is published */
+	L2_STORE_SECOND_USE, /* those that are used again while they are in L1 */
+	L2_STORE_NONE        /* none: the places are only read */
+};
+
+/* What the engine says to whoever begins a fetch. `owner` is the fetch's. */
+struct l2_callbacks {
+	/* 32 bytes, good until the next call; never after l2_fetch_cancel. */
+	const uint8_t *(*digest)(void *owner, uint32_t index);
+	/* So many chunks, from the first on, are there. */
+	void (*early)(void *owner, uint32_t count);
+	/* Exactly once for each fetch, canceled or not; what it has brought is locked until this returns. */
+	void (*done)(void *owner);
+};
+
+struct l2_options {
+	struct cache *cache;
+	struct l1 *l1;
+	struct l2_adapter
+		*adapters[L2_ADAPTERS_MAX]; /* asked in this order; the engine's from now on: it closes them */
+	uint32_t adapter_count;
+	struct l2_callbacks callbacks;
+	enum l2_policy policy;
+	bool demote;              /* what is stored is the next that L1 evicts */
+	uint32_t fetches_max;     /* at once; 0: 64 */
+	uint32_t asks_max;        /* CONTAINS in flight; 0: 256 */
+	uint32_t loads_max;       /* LOADs in flight; 0: 64 */
+	uint64_t load_bytes_max;  /* of L1 staged for them; 0: a quarter of L1 */
+	uint32_t store_queue;     /* of each adapter: objects that wait or are under way; 0: 1024 */
+	uint32_t stores_max;      /* of each adapter: STOREs in flight; 0: 32 */
+	uint64_t store_bytes_max; /* of L1 pinned for all of them; 0: an eighth of L1 */
+	uint32_t store_attempts;  /* 0: 4 */
+	uint64_t backoff_ns;      /* after a first failure; 0: 100 ms */
+	uint64_t backoff_max_ns;  /* 0: 10 s */
+	uint32_t wanted;          /* objects remembered that are in L1 only, about; 0: 65536 */
+};
+
+#define L2_COUNTERS(X)                                                                                 \
+	X(offered, "objects offered to L2")                                                            \
+	X(stored, "objects that an adapter has stored")                                                \
+	X(stored_bytes, "bytes of them")                                                               \
+	X(store_retries, "stores that failed and were tried again")                                    \
+	X(store_dropped, "stores not taken because the queue or the pinned bytes were at their limit") \
+	X(store_failed, "stores given up: the place failed, or is full")                               \
+	X(fetches, "lookups that asked L2")                                                            \
+	X(fetches_refused, "lookups answered from L1 alone because too many asked L2")                 \
+	X(fetches_canceled, "lookups that did not wait for the end")                                   \
+	X(asked_chunks, "chunks that adapters were asked for")                                         \
+	X(found_chunks, "chunks that an adapter has")                                                  \
+	X(loaded, "objects loaded into L1")                                                            \
+	X(loaded_bytes, "bytes of them")                                                               \
+	X(loaded_late, "of them, objects whose lookup had not waited")                                 \
+	X(load_missing, "objects that were gone when they were to be loaded")                          \
+	X(load_corrupt, "objects whose bytes were not what had been stored")                           \
+	X(load_errors, "loads and questions that failed")                                              \
+	X(load_no_room, "lookups cut short because L1 had no room")
+
+struct KVR_ALIGNED(KVR_CACHE_LINE) l2_counters {
+#define L2_COUNTER_FIELD(name, help) uint64_t name;
+	L2_COUNTERS(L2_COUNTER_FIELD)
+#undef L2_COUNTER_FIELD
+	/* gauges */
+	uint64_t fetches_now, loads_now, load_bytes_now, stores_waiting, stores_now, store_bytes_now;
+};
+
+struct l2;
+struct l2_fetch;
+
+/* 0, -EINVAL, -ENOMEM; the adapters stay the caller's on an error. */
+KVR_MUST_CHECK int l2_create(const struct l2_options *options, struct l2 **l2);
+/* Closes the adapters, then gives back what was pinned, locked and staged; calls nobody back. May block. Harmless on
+ * NULL in *l2. */
+void l2_destroy(struct l2 **l2);
+/* One bounded turn. True when it did something. */
+bool l2_step(struct l2 *l2, uint64_t now_ns);
+/* Nothing will happen before this time unless something is begun; UINT64_MAX: never. */
+uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns);
+/* Nothing waits or is under way. */
+bool l2_idle(const struct l2 *l2);
+/* Stores that wait for another attempt are given up, and none is tried again: the server is leaving. */
+void l2_hurry(struct l2 *l2);
+const struct l2_counters *l2_get_counters(const struct l2 *l2);
+uint32_t l2_adapter_count(const struct l2 *l2);
+struct l2_adapter *l2_adapter_at(const struct l2 *l2, uint32_t index);
+enum l2_policy l2_get_policy(const struct l2 *l2);
+/* Lists, counts and limits: 0, or -EILSEQ after logging the first contradiction. */
+int l2_verify(const struct l2 *l2);
+
+/* An object that is resident in L1. */
+struct l2_offer {
+	const uint8_t *model_key, *salt, *digest; /* 32 bytes each */
+	uint32_t entry, part;                     /* of the chunk table */
+	bool again;                               /* it is not new: it was used */
+};
+void l2_offer(struct l2 *l2, const struct l2_offer *offer);
+
+struct l2_want {
+	void *owner;
+	uint32_t space, parts;    /* of the chunk table */
+	uint32_t tenant;          /* for fairness */
+	const uint8_t *model_key; /* copied, as all that follows */
+	const uint8_t *salt;
+	const uint64_t *part_bytes; /* [parts] */
+	uint32_t count;             /* chunks, at most L2_CHUNKS_MAX */
+	uint64_t deadline_ns;       /* requests that have not begun by then are not worth while; 0: none */
+};
+/* 0: begun. -EAGAIN: too many; -ENODATA: an object's size is not known; -E2BIG, -ENOSPC: L1 cannot hold such objects.
+ * Calls nobody back. */
+KVR_MUST_CHECK int l2_fetch_begin(struct l2 *l2, const struct l2_want *want, struct l2_fetch **fetch);
+/* Nobody waits any more; done() still follows, from l2_step. */
+void l2_fetch_cancel(struct l2 *l2, struct l2_fetch *fetch);
+
+KVR_END_C
+
+#endif

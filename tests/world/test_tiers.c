@@ -1,0 +1,276 @@
+/* A server with an L2 and its clients: what L1 evicted comes back, from a slow or failing place, and after a restart. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cmocka_all.h"
+#include "kvrail.h"
+#include "protocol/message.h"
+#include "tier/sim_adapter.h"
+#include "world/slice.h"
+
+#define ROOM 32u /* objects that L1 holds */
+#define DOCUMENT 20u
+
+struct tiers {
+	struct slice slice;
+	struct sim_place *place;
+	struct l2_adapter *adapter;
+	struct sim_adapter_options faults;
+	struct l2_options l2;
+	struct slice_client *scheduler, *worker, *other;
+};
+
+static void tiers_begin(struct tiers *tiers)
+{
+	assert_int_equal(sim_adapter_open(&tiers->faults, tiers->place, &tiers->adapter), 0);
+	tiers->l2.adapters[0] = tiers->adapter;
+	tiers->l2.adapter_count = 1;
+	slice_server_begin(&tiers->slice);
+}
+
+static void tiers_init(struct tiers *tiers, uint64_t seed)
+{
+	struct slice_model model;
+
+	memset(tiers, 0, sizeof(*tiers));
+	tiers->faults.delay_min_ns = 1000;
+	tiers->faults.delay_max_ns = 20 * KVR_US;
+	assert_int_equal(sim_place_create(&tiers->place), 0);
+	slice_prepare(&tiers->slice, seed, NULL, (uint64_t)ROOM * SLICE_SLOT_BYTES);
+	tiers->l2.store_bytes_max = (uint64_t)ROOM * SLICE_OBJECT_BYTES;
+	tiers->slice.options.l2 = &tiers->l2;
+	tiers->slice.options.l2_deadline_ns = KVR_SECOND;
+	tiers_begin(tiers);
+	slice_model_default(&model);
+	tiers->worker = &tiers->slice.clients[0];
+	tiers->scheduler = &tiers->slice.clients[1];
+	tiers->other = &tiers->slice.clients[2];
+	slice_join_as(&tiers->slice, 0, 0, &model);
+	model.scheduler = true;
+	slice_join_as(&tiers->slice, 1, 0, &model);
+	model.scheduler = false;
+	slice_join_as(&tiers->slice, 2, 0, &model);
+}
+
+static void tiers_rest(struct tiers *tiers)
+{
+	for (unsigned i = 0; i < 100000 && !l2_idle(server_l2(tiers->slice.server)); i++)
+		slice_step(&tiers->slice);
+	assert_true(l2_idle(server_l2(tiers->slice.server)));
+}
+
+static void tiers_fini(struct tiers *tiers)
+{
+	slice_stop(&tiers->slice);
+	assert_int_equal(sim_place_misuses(tiers->place), 0);
+	sim_place_destroy(&tiers->place);
+}
+
+static void store_document(struct tiers *tiers, uint32_t document, uint32_t mark)
+{
+	struct kvr_session *session = slice_session(tiers->worker, "store", NULL, document, DOCUMENT);
+	struct slice_request request;
+
+	assert_int_equal(slice_store(tiers->worker, session, 0, DOCUMENT, 0, mark, &request), 0);
+	assert_int_equal(slice_end(tiers->worker, session), 0);
+	slice_forget(&session);
+	tiers_rest(tiers);
+}
+
+static void read_document(struct tiers *tiers, uint32_t document, uint32_t mark, uint32_t expected)
+{
+	struct kvr_session *session = slice_session(tiers->worker, "read", NULL, document, DOCUMENT);
+	struct slice_request request;
+
+	assert_int_equal(slice_match(tiers->worker, session, 0), expected);
+	if (expected) {
+		assert_int_equal(slice_retrieve(tiers->worker, session, 0, expected, 0, &request), 0);
+		for (uint32_t c = 0; c < expected; c++)
+			assert_true(slice_delivered(tiers->worker, &request, c, mark));
+	}
+	assert_int_equal(slice_end(tiers->worker, session), 0);
+	slice_forget(&session);
+}
+
+static void what_l1_evicted_comes_back_from_l2(void **state)
+{
+	struct tiers tiers;
+
+	(void)state;
+	tiers_init(&tiers, 1);
+	/* Four times what L1 has room for. */
+	for (uint32_t d = 0; d < 6; d++)
+		store_document(&tiers, d, 100 + d);
+	for (uint32_t d = 0; d < 6; d++)
+		read_document(&tiers, d, 100 + d, DOCUMENT);
+	assert_true(slice_counters(&tiers.slice)->l2_hit_chunks_total >= 5 * (uint64_t)DOCUMENT);
+	assert_int_equal(slice_counters(&tiers.slice)->lookup_hit_chunks_total,
+		slice_counters(&tiers.slice)->l1_hit_chunks_total + slice_counters(&tiers.slice)->l2_hit_chunks_total);
+	tiers_fini(&tiers);
+}
+
+static void a_restart_does_not_cost_the_cache(void **state)
+{
+	struct tiers tiers;
+
+	(void)state;
+	tiers_init(&tiers, 2);
+	store_document(&tiers, 1, 7);
+	slice_server_kill(&tiers.slice);
+	tiers_begin(&tiers);
+	slice_pass(&tiers.slice, 100 * KVR_MS);
+	for (unsigned i = 0; i < 3; i++)
+		slice_await_ready(&tiers.slice.clients[i]);
+	read_document(&tiers, 1, 7, DOCUMENT);
+	tiers_fini(&tiers);
+}
+
+/* Another model, another salt: nothing of it (pitfalls E07). */
+static void others_do_not_find_it(void **state)
+{
+	struct kvr_session *session;
+	struct slice_model model;
+	struct tiers tiers;
+
+	(void)state;
+	tiers_init(&tiers, 3);
+	store_document(&tiers, 1, 7);
+	slice_model_default(&model);
+	model.engine = "another build";
+	slice_join_as(&tiers.slice, 3, 0, &model);
+	session = slice_session(&tiers.slice.clients[3], "a", NULL, 1, DOCUMENT);
+	assert_int_equal(slice_match(&tiers.slice.clients[3], session, 0), 0);
+	slice_forget(&session);
+	session = slice_session(tiers.worker, "b", "another salt", 1, DOCUMENT);
+	assert_int_equal(slice_match(tiers.worker, session, 0), 0);
+	slice_forget(&session);
+	assert_int_equal(l2_get_counters(server_l2(tiers.slice.server))->loaded, 0);
+	tiers_fini(&tiers);
+}
+
+/* The deadline answers with what is there; what comes late does no harm, and is there the next time. */
+static void a_deadline_answers_with_what_is_there(void **state)
+{
+	struct kvr_session *session;
+	struct tiers tiers;
+
+	(void)state;
+	tiers_init(&tiers, 4);
+	store_document(&tiers, 1, 7);
+	store_document(&tiers, 2, 8);
+	store_document(&tiers, 3, 9);
+	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 550 * KVR_MS; /* question and load: 1.1 s */
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	session = slice_session(tiers.worker, "slow", NULL, 1, DOCUMENT);
+	assert_true(slice_match(tiers.worker, session, 0) < DOCUMENT);
+	assert_int_equal(slice_end(tiers.worker, session), 0);
+	slice_forget(&session);
+	slice_pass(&tiers.slice, 2 * KVR_SECOND);
+	tiers_rest(&tiers);
+	assert_true(l2_get_counters(server_l2(tiers.slice.server))->loaded_late > 0);
+	assert_int_equal(l2_get_counters(server_l2(tiers.slice.server))->fetches_canceled, 1);
+	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 1000;
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	read_document(&tiers, 1, 7, DOCUMENT);
+	tiers_fini(&tiers);
+}
+
+/* While one lookup waits for a place that takes a second for everything, others are served (pitfalls M06). */
+static void a_lookup_that_waits_for_l2_is_in_nobodys_way(void **state)
+{
+	struct kvr_session *slow, *mine;
+	struct slice_request request;
+	struct kvr_result result;
+	struct tiers tiers;
+	kvr_ticket ticket;
+	uint64_t before;
+
+	(void)state;
+	tiers_init(&tiers, 5);
+	store_document(&tiers, 1, 7);
+	store_document(&tiers, 2, 8);
+	store_document(&tiers, 3, 9);
+	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = KVR_SECOND / 4;
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	slow = slice_session(tiers.scheduler, "slow", NULL, 1, DOCUMENT);
+	assert_int_equal(client_submit_lookup(slow, 0, &ticket), 0);
+	slice_run(&tiers.slice, 300);
+	mine = slice_session(tiers.other, "mine", NULL, 3, DOCUMENT);
+	before = tiers.slice.now_ns;
+	assert_int_equal(slice_match(tiers.other, mine, KVR_LOOKUP_NO_LOCK), DOCUMENT);
+	assert_int_equal(slice_retrieve(tiers.other, mine, 0, 4, 0, &request), 0);
+	assert_true(tiers.slice.now_ns - before < 20 * KVR_MS);
+	assert_int_equal(slice_end(tiers.other, mine), 0);
+	slice_forget(&mine);
+	assert_int_equal(slice_wait(&tiers.slice, tiers.scheduler->client, ticket, &result), 0);
+	assert_int_equal(result.chunks, DOCUMENT);
+	assert_int_equal(slice_end(tiers.scheduler, slow), 0);
+	slice_forget(&slow);
+	tiers_fini(&tiers);
+}
+
+/* END_SESSION while L2 is at it: nothing is held afterwards. */
+static void the_end_of_the_session_ends_its_prefetch(void **state)
+{
+	struct kvr_session *session;
+	struct kvr_result result;
+	struct tiers tiers;
+	kvr_ticket ticket;
+
+	(void)state;
+	tiers_init(&tiers, 6);
+	store_document(&tiers, 1, 7);
+	store_document(&tiers, 2, 8);
+	store_document(&tiers, 3, 9);
+	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 300 * KVR_MS;
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	session = slice_session(tiers.scheduler, "slow", NULL, 1, DOCUMENT);
+	assert_int_equal(client_submit_lookup(session, 0, &ticket), 0);
+	slice_run(&tiers.slice, 300);
+	assert_int_equal(slice_end(tiers.scheduler, session), 0);
+	assert_int_equal(slice_wait(&tiers.slice, tiers.scheduler->client, ticket, &result), -ECANCELED);
+	slice_forget(&session);
+	tiers_rest(&tiers);
+	assert_int_equal(slice_locks(&tiers.slice), 0);
+	tiers_fini(&tiers);
+}
+
+/* A drained server has written what it was given. */
+static void a_server_that_leaves_writes_first(void **state)
+{
+	struct kvr_session *session;
+	struct slice_request request;
+	struct tiers tiers;
+
+	(void)state;
+	tiers_init(&tiers, 7);
+	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 50 * KVR_MS;
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	session = slice_session(tiers.worker, "last", NULL, 1, DOCUMENT);
+	assert_int_equal(slice_store(tiers.worker, session, 0, DOCUMENT, 0, 5, &request), 0);
+	assert_true(sim_place_objects(tiers.place) < DOCUMENT);
+	assert_int_equal(slice_end(tiers.worker, session), 0);
+	slice_forget(&session);
+	control_drain(server_control(tiers.slice.server), tiers.slice.now_ns);
+	for (unsigned i = 0; i < 100000 && !control_idle(server_control(tiers.slice.server)); i++)
+		slice_step(&tiers.slice);
+	assert_int_equal(sim_place_objects(tiers.place), DOCUMENT);
+	tiers_fini(&tiers);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_l1_evicted_comes_back_from_l2),
+		cmocka_unit_test(a_restart_does_not_cost_the_cache),
+		cmocka_unit_test(others_do_not_find_it),
+		cmocka_unit_test(a_deadline_answers_with_what_is_there),
+		cmocka_unit_test(a_lookup_that_waits_for_l2_is_in_nobodys_way),
+		cmocka_unit_test(the_end_of_the_session_ends_its_prefetch),
+		cmocka_unit_test(a_server_that_leaves_writes_first),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
