@@ -28,7 +28,8 @@ struct Engine {
 	kvr_session *session;
 	uint32_t registration;
 	std::vector<uint8_t> pool;
-	std::vector<kvr_ticket> tickets;
+	std::vector<kvr_ticket> tickets; /* a ring: `oldest` is waited for */
+	size_t oldest = 0;
 };
 
 struct World {
@@ -217,12 +218,15 @@ void requests(benchmark::State &state, Operation operation)
 		engine.tickets.assign(depth - 2, 0);
 	while (good && state.KeepRunning()) {
 		for (Engine &engine : world.engines) {
-			for (kvr_ticket &ticket : engine.tickets) {
+			for (size_t n = 0; n < engine.tickets.size(); n++) {
+				kvr_ticket &ticket = engine.tickets[engine.oldest];
+
 				if (ticket && client_take(engine.client, ticket, &result))
-					continue;
+					break;
 				done += ticket != 0;
 				if (submit(engine, operation, &ticket))
 					ticket = 0;
+				engine.oldest = (engine.oldest + 1) % engine.tickets.size();
 			}
 		}
 		world.turn();

@@ -169,6 +169,16 @@ static uint64_t earliest_landing(struct sim_qp *qp, const struct sim_wr *wr)
 	return kvr_max_u64(qp->landed_ns, qp->fabric->now_ns);
 }
 
+/* Transfers are on their way at the same time: one waits for those before it, and not for as long again. Pieces of one that had to
+ * wait still land apart. */
+static uint64_t landing_time(struct sim_fabric *fabric, uint64_t earliest_ns)
+{
+	uint64_t most_ns = fabric->options.delay_max_ns;
+	uint64_t at_ns = fabric->now_ns + sim_draw(fabric, 0, most_ns);
+
+	return kvr_max_u64(at_ns, earliest_ns) + sim_draw(fabric, 0, most_ns / 8);
+}
+
 /* Cuts the transfer into pieces that land in any order. */
 static void scatter_in_time(struct sim_qp *qp, struct sim_wr *wr)
 {
@@ -184,7 +194,7 @@ static void scatter_in_time(struct sim_qp *qp, struct sim_wr *wr)
 		uint64_t rest = wr->length - offset;
 		/* At least one byte for each of the others. */
 		uint64_t length = left == 1 ? rest : 1 + random_below(&fabric->random, rest - left + 1);
-		uint64_t at_ns = earliest_ns + sim_draw(fabric, 0, fabric->options.delay_max_ns);
+		uint64_t at_ns = landing_time(fabric, earliest_ns);
 		struct sim_event *piece = sim_schedule(qp, wr, SIM_PIECE, at_ns);
 
 		piece->offset = offset;
