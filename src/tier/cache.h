@@ -43,13 +43,24 @@ KVR_BEGIN_C
 #define CACHE_DIGEST_BYTES 32
 #define CACHE_PARTS_MAX 256 /* objects of one chunk: ranks x groups */
 
+/* Who writes down what is resident (keep.h). Called by the owner. */
+struct cache_keeper {
+	void *context; /* the functions may be NULL together: nobody */
+	/* The object has become visible. */
+	void (*published)(void *context, uint32_t model, const uint8_t *salt, const uint8_t *digest, uint32_t part,
+		uint32_t parts, l1_ref object);
+	/* It is not visible any more; its memory is freed after the call. */
+	void (*freed)(void *context, l1_ref object);
+};
+
 struct cache_options {
 	struct l1 *l1;           /* stays the caller's, outlives the cache; only the cache calls it from now on */
 	uint32_t spaces_max;     /* (model identity, salt) pairs in use at once */
 	uint32_t chunks_initial; /* room for so many entries at start; grows */
 	uint32_t high_permille;  /* cache_evict_step works above this share of L1 in use ... */
 	uint32_t low_permille;   /* ... down to this one; equal or 1000: only on demand */
-	uint64_t seed;           /* of the table's hash, for runs that are replayed; 0: from the kernel */
+	struct cache_keeper keeper;
+	uint64_t seed; /* of the table's hash, for runs that are replayed; 0: from the kernel */
 };
 
 struct cache_counters { /* written by the owner with kvr_counter_add, read by anybody */
@@ -138,6 +149,8 @@ bool cache_could_reserve(const struct cache *cache, uint32_t object_class, uint6
  * abort. *entry is set for 0 and -EEXIST. part: below the space's number of parts. */
 KVR_MUST_CHECK int cache_publish(
 	struct cache *cache, uint32_t space, const uint8_t *digest, uint32_t part, l1_ref object, uint32_t *entry);
+/* Counts an object as staged that l1_restore_run put back. */
+void cache_adopt(struct cache *cache, l1_ref object);
 /* Gives a staged object back: it was never visible. */
 void cache_abort(struct cache *cache, l1_ref object);
 

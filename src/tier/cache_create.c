@@ -68,6 +68,7 @@ int cache_create_tuned(const struct cache_options *options, const struct cache_t
 	if (!cache)
 		return -ENOMEM;
 	cache->l1 = options->l1;
+	cache->keeper = options->keeper;
 	cache->hash_mask = tuning->same_hash ? 0 : UINT32_MAX;
 	cache->high_permille = options->high_permille;
 	cache->low_permille = options->low_permille;

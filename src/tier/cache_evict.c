@@ -22,6 +22,8 @@ void cache_evict_entry(struct cache *cache, uint32_t number)
 		if (objects[part] == 0)
 			continue;
 		bytes += l1_bytes(cache->l1, objects[part]);
+		if (cache->keeper.freed)
+			cache->keeper.freed(cache->keeper.context, objects[part]);
 		l1_free(cache->l1, objects[part]);
 		cache->objects--;
 	}

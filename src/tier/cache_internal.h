@@ -23,6 +23,7 @@ struct cache {
 	struct entries entries;
 	struct space_table spaces;
 	struct l1 *l1;
+	struct cache_keeper keeper;
 	struct cache_counters *counters; /* apart: others read them while the owner writes the rest */
 	uint64_t key[5];                 /* random: who chooses digests cannot choose their buckets */
 	uint32_t hash_mask;

@@ -22,6 +22,21 @@ void cache_abort(struct cache *cache, l1_ref object)
 	kvr_counter_add(&cache->counters->aborted, 1);
 }
 
+void cache_adopt(struct cache *cache, l1_ref object)
+{
+	cache->staged++;
+	cache->staged_bytes += l1_bytes(cache->l1, object);
+}
+
+static void tell_keeper(struct cache *cache, const struct cache_entry *entry, uint32_t part, l1_ref object)
+{
+	const struct space *space = &cache->spaces.spaces[entry->space];
+
+	if (cache->keeper.published)
+		cache->keeper.published(cache->keeper.context, space->model, space->salt,
+			(const uint8_t *)entry->digest, part, space->parts, object);
+}
+
 static uint32_t new_entry(
 	struct cache *cache, uint32_t space, const uint64_t digest[4], uint32_t hash, uint32_t object_class)
 {
@@ -59,6 +74,7 @@ static void add_object(struct cache *cache, uint32_t number, uint32_t part, l1_r
 	entry->units += added;
 	cache->objects++;
 	cache->resident_bytes += bytes;
+	tell_keeper(cache, entry, part, object);
 	if (entries_held(entry))
 		return;
 	cache->evictable_units += added;
