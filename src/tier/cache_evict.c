@@ -92,8 +92,8 @@ static bool may_evict(void *context, uint32_t owner, l1_ref object)
 {
 	struct cache *cache = (struct cache *)context;
 
-	(void)object;
-	if (owner == L1_NO_OWNER || cache->looks_left == 0)
+	/* Fresh objects of the class that wants room may lie among old ones of another: they would go for one of their like. */
+	if (owner == L1_NO_OWNER || cache->looks_left == 0 || l1_class_of(cache->l1, object) == cache->clearing_class)
 		return false;
 	cache->looks_left--;
 	return !entries_held(cache_entry_at(cache, owner));
@@ -140,6 +140,7 @@ static bool clear_around(struct cache *cache, uint32_t number, uint32_t object_c
 									  : limit * CACHE_PARTS_MAX;
 	uint32_t count;
 
+	cache->clearing_class = object_class;
 	if (l1_clear_plan(cache->l1, object_class, victim, may_evict, cache, cache->plan, capacity, &count))
 		return false;
 	count = plan_owners(cache, count, limit);

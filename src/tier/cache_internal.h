@@ -36,6 +36,7 @@ struct cache {
 	uint32_t high_permille, low_permille;
 	bool evicting;       /* between the crossing of high_permille and low_permille */
 	uint32_t looks_left; /* of CACHE_CLEAR_LOOKS */
+	uint32_t clearing_class;
 	l1_ref plan[CACHE_CLEAR_OBJECTS];
 	uint32_t plan_owners[CACHE_CLEAR_OBJECTS];
 	uint16_t plan_stamps[CACHE_CLEAR_OBJECTS];

@@ -424,6 +424,30 @@ static void looking_for_pages_ends_after_a_bounded_time(void **state)
 }
 
 /* Its first object is large, its second one small: it stands on the list of large ones, and a small one is wanted. */
+static void fresh_objects_of_the_class_that_wants_room_do_not_go_with_old_ones_around_them(void **state)
+{
+	struct store store;
+	uint32_t middle;
+	l1_ref object;
+
+	(void)state;
+	store_init(&store, PAGE, 8, 1, NULL);
+	assert_int_equal(l1_class_acquire(store.l1, 3 * PAGE, &middle), 0);
+	/* Page 0, the oldest; pages 1 to 3; pages 4 to 7. */
+	store_put(&store, store.space, 0, 0);
+	put_class(&store, store.space, 100, 0, middle);
+	for (uint64_t i = 4; i < 8; i++)
+		store_put(&store, store.space, i, 0);
+	cache_touch(store.cache, store_find(&store, store.space, 100));
+	object = cache_reserve(store.cache, middle, 0, 8);
+	assert_int_not_equal(object, 0);
+	assert_int_not_equal(store_find(&store, store.space, 100), CACHE_NONE);
+	assert_int_not_equal(store_find(&store, store.space, 0), CACHE_NONE);
+	assert_int_equal(store_find(&store, store.space, 4), CACHE_NONE);
+	cache_abort(store.cache, object);
+	store_fini(&store);
+}
+
 static void a_chunk_of_two_sizes_gives_way_to_either(void **state)
 {
 	struct store store;
@@ -525,6 +549,7 @@ int main(void)
 		cmocka_unit_test(a_limit_below_what_is_needed_evicts_nothing),
 		cmocka_unit_test(chunks_in_use_are_gone_around_or_stop_it),
 		cmocka_unit_test(staged_objects_of_another_class_are_never_taken),
+		cmocka_unit_test(fresh_objects_of_the_class_that_wants_room_do_not_go_with_old_ones_around_them),
 		cmocka_unit_test(a_class_that_has_something_evictable_always_gets_room),
 		cmocka_unit_test(a_class_gets_room_however_many_older_classes_there_are),
 		cmocka_unit_test(looking_for_pages_ends_after_a_bounded_time),
