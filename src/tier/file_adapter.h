@@ -34,12 +34,6 @@ enum file_sync {
 	FILE_SYNC_ALL,  /* and the name as well, before the STORE ends */
 };
 
-/* Memory that requests lie in (L1's areas), to register with the kernel once instead of with each transfer. */
-struct file_region {
-	void *memory;
-	uint64_t bytes;
-};
-
 struct file_adapter_options {
 	const char *directory;          /* exists, or its parent does and it is made (mode 0700) */
 	uint64_t capacity_bytes;        /* of all files together; 0: what the file system has room for */
@@ -56,8 +50,6 @@ struct file_adapter_options {
 	bool no_uring;  /* threads instead of io_uring; so also, with one warning, where io_uring does not work */
 	bool read_only; /* nothing is written or removed */
 	bool exclusive; /* no other server uses the directory: a miss in the index is one, no file is looked for */
-	const struct file_region *regions; /* copied */
-	uint32_t region_count;
 };
 
 /*

@@ -68,7 +68,7 @@ int file_index_create(uint32_t limit, struct file_index **out)
 	index->buckets = fault_point("file_index/buckets") ? NULL : calloc(buckets, sizeof(*index->buckets));
 	index->slabs = fault_point("file_index/slabs")
 		? NULL
-		: calloc((limit + SLAB_ENTRIES - 1) / SLAB_ENTRIES, sizeof(*index->slabs));
+		: calloc((limit + SLAB_ENTRIES - 1) / SLAB_ENTRIES, sizeof(void *));
 	if (!index->buckets || !index->slabs) {
 		file_index_destroy(&index);
 		return -ENOMEM;
@@ -235,6 +235,11 @@ uint64_t file_index_pop(struct file_index *index, struct file_name *name)
 	memcpy(name->hash, entry->hash, sizeof(name->hash));
 	name->fan = entry->fan;
 	return file_index_remove(index, name);
+}
+
+uint64_t file_index_oldest_bytes(const struct file_index *index)
+{
+	return index->oldest ? (uint64_t)entry_at(index, index->oldest)->blocks * FILE_BLOCK : 0;
 }
 
 uint32_t file_index_count(const struct file_index *index)

@@ -32,6 +32,8 @@ uint64_t file_index_remove(struct file_index *index, const struct file_name *nam
 /* Removes the least recently used one. Returns its bytes, 0 when there is none. */
 uint64_t file_index_pop(struct file_index *index, struct file_name *name);
 
+/* Bytes of the one that file_index_pop would remove, 0 when there is none. */
+uint64_t file_index_oldest_bytes(const struct file_index *index);
 uint32_t file_index_count(const struct file_index *index);
 uint64_t file_index_bytes(const struct file_index *index);
 
