@@ -94,10 +94,13 @@ struct kvr_options {
 	uint64_t connect_timeout_ns; /* of one attempt; 0: 5 s */
 	uint64_t request_timeout_ns; /* of the blocking calls when called with timeout 0; 0: 30 s */
 	uint32_t reconnect; /* 1: after a loss, connect and register again (back-off of 100 ms .. 5 s, jittered) */
+	/* Whoever waits polls so long (0: 50 us), then polls and lets others have the core for so long (0: 200 us), then
+	 * sleeps: longer where an answer takes longer than that and waking up costs much. */
+	uint64_t spin_ns, yield_ns;
 };
-#define KVR_OPTIONS_INIT                                                    \
-	{                                                                   \
-		sizeof(struct kvr_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 \
+#define KVR_OPTIONS_INIT                                                          \
+	{                                                                         \
+		sizeof(struct kvr_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0 \
 	}
 
 /*

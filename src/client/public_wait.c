@@ -123,6 +123,8 @@ int client_wait_until(struct kvr_client *client, uint64_t timeout_ns,
 	uint64_t begin_ns = clock_now_ns();
 	uint64_t until_ns = timeout_ns > UINT64_MAX - begin_ns ? UINT64_MAX : begin_ns + timeout_ns;
 	uint64_t idle_ns = begin_ns;
+	uint64_t spin_ns = client->options.user->spin_ns ? client->options.user->spin_ns : WAIT_SPIN_NS;
+	uint64_t yield_ns = client->options.user->yield_ns ? client->options.user->yield_ns : WAIT_YIELD_NS;
 
 	for (;;) {
 		uint64_t now_ns = clock_now_ns();
@@ -140,9 +142,9 @@ int client_wait_until(struct kvr_client *client, uint64_t timeout_ns,
 			return -ETIMEDOUT;
 		if (busy)
 			idle_ns = now_ns;
-		else if (now_ns - idle_ns < WAIT_SPIN_NS)
+		else if (now_ns - idle_ns < spin_ns)
 			kvr_cpu_pause();
-		else if (now_ns - idle_ns < WAIT_SPIN_NS + WAIT_YIELD_NS)
+		else if (now_ns - idle_ns - spin_ns < yield_ns)
 			sched_yield();
 		else
 			client_sleep(client, until_ns);

@@ -89,6 +89,8 @@ void transfer_start(struct management *management, struct request *request)
 	request->transfer.layout = registration->layout;
 	request->transfer.moved_bytes = 0;
 	request->transfer.to_client = request->header.type == WIRE_RETRIEVE;
+	/* A large one's parts are given back once its reply is encoded. */
+	request->transfer.early = request->transfer.to_client && !request->large;
 	mark_idle_chunks(request);
 	request->session = session;
 	request->registration = registration;

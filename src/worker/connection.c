@@ -81,6 +81,7 @@ static void endpoint_init(struct worker *worker, struct endpoint *endpoint, stru
 	endpoint->closing = false;
 	endpoint->doomed = false;
 	endpoint->out = 0;
+	endpoint->early = 0;
 	endpoint->large_held = 0;
 	endpoint->forgetting = POOL_NONE;
 	endpoint->reply_first = POOL_NONE;

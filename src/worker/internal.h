@@ -65,6 +65,7 @@ struct slot {
 	struct list_node node;  /* endpoint: waiting, fetches, transfers, posted; worker: unposted, unanswered */
 	enum slot_stage stage;
 	bool aborted;
+	bool early;            /* its reply is on the way, right behind its data */
 	uint32_t outstanding;  /* work requests posted and not known to have completed */
 	uint32_t unsignalled;  /* of these, behind the last signalled one */
 	uint64_t posted_bytes; /* of the fetch or transfer */
@@ -116,7 +117,8 @@ struct endpoint {
 	bool doomed;  /* what it sends is ignored; it fails when its last reply is out */
 	uint32_t qp_num;
 	uint32_t index;
-	uint32_t out;            /* requests that were received and not answered */
+	uint32_t out;            /* requests that were received and not given back ... */
+	uint32_t early;          /* ... of these, answered already */
 	struct list_node active; /* worker: has something to post */
 	struct list_node drain;  /* worker: failed and not idle, or idle, closing and not stopped */
 	uint64_t idle_at;        /* completions polled when it became idle */
@@ -179,6 +181,8 @@ struct worker {
 
 	struct slot *slots;
 	uint32_t slot_count;
+	uint32_t early,
+		early_max; /* slots whose reply went out before their end: they keep receive buffers from the others */
 	struct list_node unposted;   /* slots */
 	struct list_node unanswered; /* slots in REPLYING */
 	struct endpoint *endpoints;
@@ -254,6 +258,8 @@ void transfer_end(struct worker *worker, struct slot *slot, bool failed);
 void reply_send(struct worker *worker, struct slot *slot);
 void reply_error(struct worker *worker, struct slot *slot, enum kvr_wire_status status, const char *format, ...)
 	KVR_PRINTF(4, 5);
+/* All of a RETRIEVE is posted: its reply right behind it, where that is allowed and there is room. */
+void reply_early(struct worker *worker, struct slot *slot);
 /* Answers those that waited for a reply buffer. True when it did something. */
 bool reply_send_waiting(struct worker *worker);
 void reply_free_list(struct worker *worker, uint32_t first);

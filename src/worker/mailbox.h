@@ -117,6 +117,9 @@ struct transfer {
 	uint8_t *outcomes;           /* enum chunk_outcome, chunk_count */
 	uint64_t moved_bytes;        /* set by the worker; 0 when it failed */
 	bool to_client;              /* RETRIEVE */
+	/* The reply may go out right behind the last WRITE, which it cannot overtake: it says DELIVERED for all that is PENDING.
+	 * TRANSFER_DONE and REPLY come all the same; then nothing more is sent. */
+	bool early;
 };
 
 /* Parts and outcomes that a request brings along: enough for most; the management core has larger ones in a pool. */
@@ -196,6 +199,7 @@ static inline void mailbox_fini(struct mailbox *mailbox)
 	X(requests_total, "requests received")                                                   \
 	X(pings_total, "PING requests answered")                                                 \
 	X(replies_total, "replies sent")                                                         \
+	X(early_replies_total, "replies sent right behind the data, before its completion")      \
 	X(error_replies_total, "replies with an error status")                                   \
 	X(malformed_total, "messages that do not follow the wire format")                        \
 	X(indirect_total, "requests fetched from the client's memory")                           \

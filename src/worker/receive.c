@@ -52,6 +52,11 @@ void receive_recycle(struct worker *worker, struct slot *slot)
 		worker_tell(worker, TO_MANAGEMENT_PARTS, slot->request.large, 0);
 		slot->request.large = NULL;
 	}
+	if (slot->early) {
+		slot->early = false;
+		worker->early--;
+		endpoint->early--;
+	}
 	indirect_release_buffer(worker, slot);
 	list_remove(&slot->node);
 	receive_post(worker, slot);
@@ -217,7 +222,7 @@ static void receive_message(struct worker *worker, struct endpoint *endpoint, st
 	struct request *request = &slot->request;
 	/* A client that keeps to its credits sends again when it has a reply, which therefore no longer waits.
 	 * Counting those keeps a client that takes no replies from filling the server with them. */
-	bool too_many = endpoint->out + endpoint->replies_waiting >= connection->credits;
+	bool too_many = endpoint->out - endpoint->early + endpoint->replies_waiting >= connection->credits;
 
 	request->connection = connection;
 	request->bytes = receive_buffer(worker, request->index);

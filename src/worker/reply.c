@@ -141,6 +141,13 @@ static void encode_into(struct worker *worker, struct slot *slot, uint32_t index
 	buffer->length = (uint32_t)length;
 	buffer->last = slot->request.reply.status == STATUS_CREDITS_EXCEEDED;
 	append(worker, endpoint, index);
+}
+
+static void encode_and_recycle(struct worker *worker, struct slot *slot, uint32_t index)
+{
+	struct endpoint *endpoint = endpoint_of(slot);
+
+	encode_into(worker, slot, index);
 	/* The client may send its next request as soon as it has this reply: there must be a buffer for it by then. */
 	receive_recycle(worker, slot);
 	send_activate(worker, endpoint);
@@ -160,6 +167,36 @@ void reply_send(struct worker *worker, struct slot *slot)
 		return;
 	}
 	worker->reply_free = worker->reply_buffers[index].next;
+	encode_and_recycle(worker, slot, index);
+}
+
+static void set_delivered(struct request *request)
+{
+	uint32_t count = request->message.transfer.chunk_count, good = 0;
+	uint8_t *outcomes = request->transfer.outcomes;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (outcomes[i] == CHUNK_PENDING)
+			outcomes[i] = CHUNK_DELIVERED;
+		good += outcomes[i] == CHUNK_DELIVERED || outcomes[i] == CHUNK_SKIPPED;
+	}
+	request->reply.first = good;
+	request->reply.status = good == count ? STATUS_OK : STATUS_PARTIAL;
+}
+
+void reply_early(struct worker *worker, struct slot *slot)
+{
+	uint32_t index = worker->reply_free;
+
+	if (!slot->request.transfer.early || slot->early || index == POOL_NONE || !list_empty(&worker->unanswered) ||
+		worker->early >= worker->early_max)
+		return;
+	worker->reply_free = worker->reply_buffers[index].next;
+	set_delivered(&slot->request);
+	slot->early = true;
+	worker->early++;
+	endpoint_of(slot)->early++;
+	worker_count(worker, early_replies_total, 1);
 	encode_into(worker, slot, index);
 }
 
@@ -176,7 +213,7 @@ bool reply_send_waiting(struct worker *worker)
 		} else if (index != POOL_NONE) {
 			list_remove(&slot->node);
 			worker->reply_free = worker->reply_buffers[index].next;
-			encode_into(worker, slot, index);
+			encode_and_recycle(worker, slot, index);
 		} else {
 			break;
 		}

@@ -248,7 +248,7 @@ static KVR_COLD void refused(struct worker *worker, struct endpoint *endpoint, i
 }
 
 /* Where a chain's slot waits from now on: in front as long as it has something to post. */
-static void move_on(struct endpoint *endpoint, struct slot *slot)
+static void move_on(struct worker *worker, struct endpoint *endpoint, struct slot *slot)
 {
 	bool everything = slot->stage == SLOT_FETCHING ? slot->posted_bytes == slot->fetch_length
 						       : plan_done(&slot->plan);
@@ -257,6 +257,8 @@ static void move_on(struct endpoint *endpoint, struct slot *slot)
 		list_remove(&slot->node);
 		list_add_last(&endpoint->posted, &slot->node);
 	}
+	if (everything && slot->stage == SLOT_MOVING && !slot->aborted)
+		reply_early(worker, slot);
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------ */
@@ -291,7 +293,7 @@ static void turn(struct worker *worker, struct endpoint *endpoint)
 	}
 	book(worker, endpoint, posted);
 	if (chain->slot)
-		move_on(endpoint, chain->slot);
+		move_on(worker, endpoint, chain->slot);
 	if (chain->blocked)
 		worker_count(worker, send_queue_waits_total, 1);
 	if (KVR_UNLIKELY(error))

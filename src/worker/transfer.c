@@ -1,4 +1,6 @@
 /* RETRIEVE and STORE transfers, from TRANSFER to TRANSFER_DONE. What is posted of them, and when, decides send.c. */
+#include <string.h>
+
 #include "worker/internal.h"
 
 static void set_outcomes(const struct request *request, enum chunk_outcome outcome)
@@ -29,6 +31,9 @@ void transfer_end(struct worker *worker, struct slot *slot, bool failed)
 	struct request *request = &slot->request;
 	bool whole = !failed && plan_done(&slot->plan);
 
+	/* Nobody will see the early reply of what failed: its queue pair has. */
+	if (failed && slot->early)
+		memset(request->transfer.outcomes, CHUNK_FAILED, request->message.transfer.chunk_count);
 	if (whole)
 		set_outcomes(request, request->transfer.to_client ? CHUNK_DELIVERED : CHUNK_STORED);
 	else

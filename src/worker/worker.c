@@ -48,6 +48,8 @@ static int set_sizes(struct worker *worker)
 		return -EINVAL;
 	}
 	worker->slot_count = (uint32_t)slots;
+	/* Half of what is beyond the credits: there is a receive buffer for whoever keeps to them, whatever is under way. */
+	worker->early_max = (uint32_t)kvr_max_u64(options->connections_max, SLOTS_SPARE_MIN) / 2;
 	worker->cq_depth = (uint32_t)completions;
 	worker->inline_bytes = limits->max_inline_bytes < WORKER_INLINE_BYTES_WANTED ? limits->max_inline_bytes
 										     : WORKER_INLINE_BYTES_WANTED;
@@ -322,7 +324,11 @@ static bool poll_completions(struct worker *worker)
 
 static void reply_given(struct worker *worker, struct slot *slot)
 {
-	if (slot->stage == SLOT_MANAGEMENT)
+	if (slot->stage != SLOT_MANAGEMENT)
+		return;
+	if (slot->early)
+		receive_recycle(worker, slot);
+	else
 		reply_send(worker, slot);
 }
 

@@ -88,6 +88,7 @@ struct rig {
 	struct rig_client clients[RIG_CLIENTS];
 	/* the management core */
 	bool auto_answer;                 /* does everything by itself */
+	bool early;                       /* lets replies of RETRIEVE go out right behind their data */
 	bool auto_close;                  /* a lost connection is closed at once */
 	struct request *inbox[RIG_INBOX]; /* what came as REQUEST and is not answered */
 	uint32_t inbox_count;

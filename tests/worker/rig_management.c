@@ -26,6 +26,7 @@ void rig_begin_transfer(struct rig *rig, struct request *request)
 	memset(transfer, 0, sizeof(*transfer));
 	transfer->layout = client->layout;
 	transfer->to_client = request->header.type == WIRE_RETRIEVE;
+	transfer->early = rig->early && transfer->to_client && message->chunk_count <= REQUEST_INLINE_PARTS;
 	transfer->parts = request->inline_parts;
 	transfer->outcomes = request->inline_outcomes;
 	if (message->chunk_count > REQUEST_INLINE_PARTS) {

@@ -69,6 +69,73 @@ static void a_retrieve_delivers_every_byte_before_its_reply(void **state)
 	}
 }
 
+/* The reply is behind the data on the queue pair; the management core hears of the end later, and its REPLY sends nothing. */
+static void an_early_reply_is_right_behind_its_data(void **state)
+{
+	struct rig_options options;
+	uint8_t bytes[WIRE_INLINE_BYTES];
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		struct rig *rig;
+		struct rig_client *client;
+
+		rig_options_default(&options);
+		options.seed = seed;
+		rig = start(&options);
+		client = rig_join(rig, 0);
+		rig->auto_answer = false;
+		rig->early = true;
+		fill_objects(rig, 0, 8);
+		rig_send(client, bytes, rig_transfer(bytes, WIRE_RETRIEVE, 1, 2, 5, 100));
+		rig_begin_transfer(rig, rig_take_request(rig));
+		assert_outcomes(rig_reply_of(client, 1), STATUS_OK, 5, CHUNK_DELIVERED);
+		for (uint32_t b = 0; b < 5 * RIG_CHUNK_BLOCKS; b++)
+			rig_assert_block(client, 100 + b, b % RIG_CHUNK_BLOCKS, (uint8_t)(2 + b / RIG_CHUNK_BLOCKS));
+		rig_reply(rig, rig_take_done(rig), STATUS_OK);
+		rig_send(client, bytes, rig_ping(bytes, 2));
+		assert_int_equal(rig_reply_of(client, 2)->header.type, WIRE_PING + 1);
+		assert_int_equal(client->reply_count, 2);
+		assert_int_equal(RIG_COUNT(rig, early_replies_total), 1);
+		rig_stop(rig);
+	}
+}
+
+/* Those that were answered and are not given back yet take none of its credits; no more of them than spare buffers allow. */
+static void early_replies_give_their_credits_back(void **state)
+{
+	enum { LENT = 8 }; /* half of 16 */
+	struct request *held[LENT + 1];
+	struct rig_options options;
+	uint8_t bytes[WIRE_INLINE_BYTES];
+	struct rig_client *client;
+	struct rig *rig;
+
+	(void)state;
+	rig_options_default(&options);
+	assert_int_equal(options.credits, LENT);
+	rig = start(&options);
+	client = rig_join(rig, 0);
+	rig->auto_answer = false;
+	rig->early = true;
+	fill_objects(rig, 0, 1);
+	for (uint32_t i = 0; i <= LENT; i++) {
+		rig_send(client, bytes, rig_transfer(bytes, WIRE_RETRIEVE, i + 1, 0, 1, 100));
+		rig_begin_transfer(rig, rig_take_request(rig));
+		held[i] = rig_take_done(rig);
+		if (i < LENT)
+			assert_int_equal(rig_reply_of(client, i + 1)->header.status, STATUS_OK);
+	}
+	assert_int_equal(RIG_COUNT(rig, early_replies_total), LENT);
+	assert_int_equal(RIG_COUNT(rig, connections_lost_total), 0);
+	assert_int_equal(client->reply_count, LENT);
+	for (uint32_t i = 0; i <= LENT; i++)
+		rig_reply(rig, held[i], STATUS_OK);
+	assert_int_equal(rig_reply_of(client, LENT + 1)->header.status, STATUS_OK);
+	assert_int_equal(client->reply_count, LENT + 1);
+	rig_stop(rig);
+}
+
 static void a_store_reads_every_byte_before_management_hears_of_it(void **state)
 {
 	struct rig_options options;
@@ -481,6 +548,7 @@ static void random_transfers_of_many_clients_move_every_byte(void **state)
 		options.sim.pieces_max = 6;
 		rig = start(&options);
 		rig->refuse_per_thousand = seed % 2 ? 5 : 0;
+		rig->early = seed % 4 < 2;
 		fill_objects(rig, 0, RIG_CHUNKS);
 		for (unsigned c = 0; c < RIG_CLIENTS; c++)
 			rig_join(rig, c);
@@ -525,6 +593,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_retrieve_delivers_every_byte_before_its_reply),
+		cmocka_unit_test(an_early_reply_is_right_behind_its_data),
+		cmocka_unit_test(early_replies_give_their_credits_back),
 		cmocka_unit_test(a_store_reads_every_byte_before_management_hears_of_it),
 		cmocka_unit_test(nothing_to_move_ends_at_once),
 		cmocka_unit_test(large_parts_come_back_with_the_reply),

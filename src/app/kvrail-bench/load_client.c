@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "protocol/status.h"
 
-#define SPIN_NS (50 * KVR_US)
 #define RETRY_NS (50 * KVR_US)
 #define WAIT_NS (500 * KVR_US)
 #define WAIT_CROWDED_NS (10 * KVR_MS)
@@ -317,7 +316,7 @@ static void rest(struct load_client *client, struct load_slot *oldest, uint64_t 
 		}
 		wait_ns -= NAP_MIN_NS / 2;
 	}
-	if (!load->crowded && now_ns - idle_ns < SPIN_NS)
+	if (!load->crowded && now_ns - idle_ns < load->settings->server.spin_ns)
 		return;
 	if (oldest) {
 		slot_look(client, oldest, wait_ns);

@@ -24,7 +24,13 @@
 		SERVER_TEXT(AT, device, "device",                                                                     \
 			"RDMA device that reaches a kvrail:// server, as mlx5_0; default: the first that is active"), \
 		SERVER_TEXT(AT, key_name, "key-name", "name of the secret that proves which tenant this is"),         \
-		SERVER_TEXT(AT, key_file, "key-file", "file whose first line is that secret")
+		SERVER_TEXT(AT, key_file, "key-file", "file whose first line is that secret"),                        \
+		{ "spin", OPTION_TIME, AT(server.spin_ns), 0, "50us", "1ns", "1s", "Server",                          \
+			"who waits polls so long," },                                                                 \
+	{                                                                                                             \
+		"yield", OPTION_TIME, AT(server.yield_ns), 0, "200us", "1ns", "10s", "Server",                        \
+			"then polls and yields its core for so long, and then sleeps"                                 \
+	}
 
 static const struct option_spec replay_specs[] = {
 	SERVER_SPECS(REPLAY),
@@ -155,6 +161,8 @@ void settings_client(const struct server_settings *server, const char *name, str
 	options->key_name = text_or_none(server->key_name);
 	options->key_file = text_or_none(server->key_file);
 	options->name = name;
+	options->spin_ns = server->spin_ns;
+	options->yield_ns = server->yield_ns;
 	options->reconnect = 0; /* a lost connection is a failure of the run */
 }
 

@@ -21,6 +21,7 @@ struct server_settings {
 	char url[SETTINGS_TEXT];
 	char device[64]; /* of a kvrail:// server's clients */
 	char key_name[64], key_file[SETTINGS_TEXT];
+	uint64_t spin_ns, yield_ns;
 };
 
 struct replay_settings {
