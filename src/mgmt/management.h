@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "mgmt/control_mail.h"
 #include "tier/cache.h"
+#include "tier/keep.h"
 #include "worker/mailbox.h"
 
 KVR_BEGIN_C
@@ -41,6 +42,9 @@ struct management_options {
 	uint64_t silence_ns;
 	uint64_t registration_grace_ns; /* a connection that registers nothing for so long is reaped; 0: never */
 	uint64_t seed;                  /* of the sessions' hash, for runs that are replayed; 0: from the kernel */
+	struct keep *keep; /* the index beside L1, whose models it writes; NULL: L1 goes with the process */
+	const char *(*tenant_name)(void *context, uint32_t tenant); /* with keep */
+	void *context;
 	const struct prefetch_engine *prefetch; /* of L2, copied; NULL: lookups are answered from L1 alone */
 };
 
@@ -62,6 +66,9 @@ bool management_step(struct management *management, uint64_t now_ns);
 uint64_t management_next_ns(const struct management *management);
 /* True when rings hold nothing for it (for a loop that wants to sleep). */
 bool management_quiet(struct management *management);
+
+/* Takes in a model of an L1 that was kept (keep_restore), before the first step. Its number, UINT32_MAX: it cannot be. */
+uint32_t management_take_model(struct management *management, const struct keep_model *kept, uint32_t tenant);
 
 /* For tests and `kvrailctl check`: books against cache and lists. 0 or -EILSEQ after logging the contradiction. */
 int management_verify(struct management *management);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 static KVR_COLD struct model *refuse(struct registration *registration, uint16_t status, const char *text)
 {
 	registration->reply_status = status;
@@ -27,7 +29,8 @@ static void model_set_readers(struct model *model, uint32_t readers)
 	model->all_shares = model->shares == 64 ? UINT64_MAX : ((uint64_t)1 << model->shares) - 1;
 }
 
-static struct model *model_make(struct management *management, const struct registration *registration)
+static struct model *model_make(
+	struct management *management, const uint8_t *key, uint32_t tenant, uint32_t world_size, uint32_t readers)
 {
 	struct model *model = pool_take(&management->models_pool);
 
@@ -37,14 +40,49 @@ static struct model *model_make(struct management *management, const struct regi
 	list_init(&model->idle);
 	list_init(&model->registrations);
 	list_add_last(&management->models, &model->node);
-	memcpy(model->key, registration->model_key, sizeof(model->key));
-	memcpy(model->name, registration->model_name, sizeof(model->name));
-	memcpy(model->dtype, registration->dtype, sizeof(model->dtype));
+	memcpy(model->key, key, sizeof(model->key));
 	model->number = pool_index(&management->models_pool, model);
-	model->tenant = registration->tenant;
-	model->world_size = registration->world_size;
-	model_set_readers(model, registration->readers);
+	model->tenant = tenant;
+	model->world_size = world_size;
+	model_set_readers(model, readers);
 	return model;
+}
+
+/* Its chunks outlive the server only when the index knows it. */
+static void model_keep(const struct management *management, const struct model *model)
+{
+	const struct management_options *options = &management->options;
+	struct keep_model kept;
+
+	KVR_STATIC_ASSERT(sizeof(model->name) <= sizeof(kept.name), "names fit");
+	KVR_STATIC_ASSERT(sizeof(model->dtype) <= sizeof(kept.dtype), "types fit");
+	KVR_STATIC_ASSERT(MODELS_MAX <= KEEP_MODELS, "numbers fit");
+	if (!options->keep)
+		return;
+	memset(&kept, 0, sizeof(kept));
+	memcpy(kept.key, model->key, sizeof(kept.key));
+	memcpy(kept.name, model->name, sizeof(model->name));
+	memcpy(kept.dtype, model->dtype, sizeof(model->dtype));
+	text_copy(kept.tenant, sizeof(kept.tenant), options->tenant_name(options->context, model->tenant));
+	kept.world_size = model->world_size;
+	kept.readers = model->readers;
+	(void)keep_put_model(options->keep, model->number, &kept);
+}
+
+uint32_t management_take_model(struct management *management, const struct keep_model *kept, uint32_t tenant)
+{
+	struct model *model;
+
+	if (kept->world_size == 0 || kept->readers == 0 || kept->world_size > SHARES_MAX ||
+		kept->readers > SHARES_MAX / kept->world_size || model_find(management, kept->key))
+		return UINT32_MAX;
+	model = model_make(management, kept->key, tenant, kept->world_size, kept->readers);
+	if (!model)
+		return UINT32_MAX;
+	text_copy(model->name, sizeof(model->name), kept->name);
+	text_copy(model->dtype, sizeof(model->dtype), kept->dtype);
+	model_settle(management, model);
+	return model->number;
 }
 
 struct model *model_intern(struct management *management, struct registration *registration)
@@ -52,10 +90,14 @@ struct model *model_intern(struct management *management, struct registration *r
 	struct model *model = model_find(management, registration->model_key);
 
 	if (!model) {
-		model = model_make(management, registration);
+		model = model_make(management, registration->model_key, registration->tenant, registration->world_size,
+			registration->readers);
 		if (!model)
 			return refuse(registration, STATUS_BUSY,
 				"the server keeps its maximum of models: CLEAR one that is not used any more");
+		memcpy(model->name, registration->model_name, sizeof(model->name));
+		memcpy(model->dtype, registration->dtype, sizeof(model->dtype));
+		model_keep(management, model);
 		return model;
 	}
 	if (model->world_size != registration->world_size)
@@ -91,6 +133,8 @@ void model_idle_step(struct management *management)
 		return;
 	}
 	/* No chunk, session or registration knows the number: the next model may have it. */
+	if (management->options.keep)
+		keep_drop_model(management->options.keep, model->number);
 	list_remove(&model->node);
 	pool_give(&management->models_pool, model);
 }

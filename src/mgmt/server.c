@@ -103,6 +103,8 @@ static int server_init_cache(struct server *server)
 	options.seed = server->options.seed;
 	options.high_permille = server->options.evict_high_permille;
 	options.low_permille = server->options.evict_low_permille;
+	if (server->options.keep)
+		options.keeper = keep_keeper(server->options.keep);
 	return cache_create(&options, &server->cache);
 }
 
@@ -236,12 +238,34 @@ static int server_init_management(struct server *server)
 		prefetch_l2_engine(server->l2, server->options.l2_deadline_ns, &engine);
 		options.prefetch = &engine;
 	}
+	options.keep = server->options.keep;
+	options.tenant_name = server_tenant_name;
+	options.context = server;
 	return management_create(&options, &server->management);
 }
 
 static void server_fini_management(struct server *server)
 {
 	management_destroy(&server->management);
+}
+
+/* A model of a tenant that is not configured any more has nobody to serve. */
+static uint32_t server_take_model(void *context, const struct keep_model *model)
+{
+	const struct server *server = context;
+
+	for (uint32_t i = 0; i < server->options.tenant_count; i++) {
+		if (strcmp(server->options.tenants[i].name, model->tenant) == 0)
+			return management_take_model(server->management, model, i);
+	}
+	return UINT32_MAX;
+}
+
+static int server_init_kept(struct server *server)
+{
+	if (!server->options.keep)
+		return 0;
+	return keep_restore(server->options.keep, server->l1, server->cache, server_take_model, server);
 }
 
 static int server_init_control(struct server *server)
@@ -282,6 +306,7 @@ static const struct {
 	{ "workers", server_init_workers, server_fini_workers },
 	{ "L2", server_init_l2, server_fini_l2 },
 	{ "management core", server_init_management, server_fini_management },
+	{ "what was in L1", server_init_kept, NULL },
 	{ "control", server_init_control, server_fini_control },
 };
 

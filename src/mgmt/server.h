@@ -13,6 +13,7 @@
 #include "mgmt/control.h"
 #include "mgmt/management.h"
 #include "tier/cache.h"
+#include "tier/keep.h"
 #include "tier/l1.h"
 #include "tier/l2.h"
 #include "verbs/driver.h"
@@ -28,6 +29,7 @@ struct server_options {
 	uint32_t worker_count;
 	const struct l1_area *areas; /* memory for L1, the caller's, mapped until server_destroy */
 	uint32_t area_count;
+	struct keep *keep; /* of areas that are kept: what was in them is put back first; NULL: they are empty */
 	uint32_t worker_areas
 		[SERVER_WORKERS_MAX]; /* the area that each worker's chunks are put in as long as it has room */
 	/* [area * area_count + area], any unit: from a full area chunks go to the nearest; NULL: all are alike. Copied */

@@ -28,7 +28,7 @@
 KVR_BEGIN_C
 
 #define KEEP_MODELS 1024u
-#define KEEP_NAME_BYTES 256u
+#define KEEP_NAME_BYTES 264u
 #define KEEP_BOOT_BYTES 16u
 
 /* What must be the same for the content to be used again. */

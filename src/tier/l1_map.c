@@ -301,20 +301,15 @@ static bool fits(enum l1_page_kind kind, uint64_t bytes)
 	return bytes <= limit.bytes;
 }
 
-static int try_kind(const struct l1_map_options *options, enum l1_page_kind kind, struct l1_mapping *mapping)
-{
-	static const uint64_t units[] = { [L1_PAGES_1G] = GIB,
-		[L1_PAGES_2M] = 2 * MIB,
-		[L1_PAGES_TRANSPARENT] = 4 * KIB,
-		[L1_PAGES_NORMAL] = 4 * KIB };
-	int rc = fits(kind, options->bytes) ? map_kind(options->bytes, kind, units[kind], mapping) : -ENOMEM;
+static const uint64_t units[] = {
+	[L1_PAGES_1G] = GIB, [L1_PAGES_2M] = 2 * MIB, [L1_PAGES_TRANSPARENT] = 4 * KIB, [L1_PAGES_NORMAL] = 4 * KIB
+};
 
-	if (rc)
-		return rc;
-	bind_to_node(mapping, options->numa_node);
-	if (kind == L1_PAGES_TRANSPARENT && madvise(mapping->address, mapping->bytes, MADV_HUGEPAGE) != 0)
-		mapping->pages = L1_PAGES_NORMAL;
-	rc = touch(options, units[kind], mapping);
+/* What is mapped becomes memory: on its node, touched, locked. Unmapped on an error. */
+static int settle(const struct l1_map_options *options, enum l1_page_kind kind, struct l1_mapping *mapping)
+{
+	int rc = touch(options, units[kind], mapping);
+
 	if (rc) {
 		l1_unmap(mapping);
 		return rc;
@@ -323,6 +318,18 @@ static int try_kind(const struct l1_map_options *options, enum l1_page_kind kind
 	look_where_it_is(mapping, units[kind]);
 	mapping->huge_bytes = units[kind] > 4 * KIB ? mapping->bytes : transparent_bytes(mapping);
 	return 0;
+}
+
+static int try_kind(const struct l1_map_options *options, enum l1_page_kind kind, struct l1_mapping *mapping)
+{
+	int rc = fits(kind, options->bytes) ? map_kind(options->bytes, kind, units[kind], mapping) : -ENOMEM;
+
+	if (rc)
+		return rc;
+	bind_to_node(mapping, options->numa_node);
+	if (kind == L1_PAGES_TRANSPARENT && madvise(mapping->address, mapping->bytes, MADV_HUGEPAGE) != 0)
+		mapping->pages = L1_PAGES_NORMAL;
+	return settle(options, kind, mapping);
 }
 
 /* 1 GiB pages only where rounding up to them costs less than an eighth. */
@@ -357,6 +364,28 @@ int l1_map(uint64_t bytes, int numa_node, unsigned threads, const int *stop, str
 	struct l1_map_options options = { bytes, numa_node, threads, stop, NULL, NULL, NULL };
 
 	return l1_map_area(&options, mapping);
+}
+
+int l1_map_file(int fd, enum l1_page_kind pages, const struct l1_map_options *options, struct l1_mapping *mapping)
+{
+	memset(mapping, 0, sizeof(*mapping));
+	mapping->bytes = options->bytes;
+	mapping->pages = pages;
+	mapping->numa_node = -1;
+	mapping->address = fault_point("l1_map_file/mmap")
+		? MAP_FAILED
+		: mmap(NULL, options->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (mapping->address == MAP_FAILED) {
+		mapping->address = NULL;
+		log_error(
+			"l1: a file of %lu bytes cannot be mapped: %s", (unsigned long)options->bytes, strerror(errno));
+		return -ENOMEM;
+	}
+	bind_to_node(mapping, options->numa_node);
+	/* Where the tmpfs has huge pages by advice. */
+	if (pages == L1_PAGES_NORMAL)
+		(void)madvise(mapping->address, mapping->bytes, MADV_HUGEPAGE);
+	return settle(options, pages, mapping);
 }
 
 void l1_unmap(struct l1_mapping *mapping)

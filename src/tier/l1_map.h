@@ -49,6 +49,9 @@ struct l1_map_options {
 KVR_MUST_CHECK int l1_map_area(const struct l1_map_options *options, struct l1_mapping *mapping);
 /* As that, without helpers of the caller's. */
 KVR_MUST_CHECK int l1_map(uint64_t bytes, int numa_node, unsigned threads, const int *stop, struct l1_mapping *mapping);
+/* The same for a file that has all of options->bytes (keep_file.h) and is on pages of that kind: its content stays. */
+KVR_MUST_CHECK int l1_map_file(
+	int fd, enum l1_page_kind pages, const struct l1_map_options *options, struct l1_mapping *mapping);
 void l1_unmap(struct l1_mapping *mapping);
 /* "1 GiB pages", "2 MiB pages", "transparent huge pages", "4 KiB pages". */
 const char *l1_page_kind_text(enum l1_page_kind pages);

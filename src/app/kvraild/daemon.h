@@ -20,6 +20,7 @@
 #include "mgmt/status_page.h"
 #include "poll/guard.h"
 #include "poll/loop.h"
+#include "tier/keep_file.h"
 #include "tier/l1_map.h"
 #include "verbs/driver.h"
 
@@ -46,6 +47,7 @@ struct daemon {
 	uint32_t allowed_count;
 	struct verbs_device *device;
 	struct l1_mapping memory[L1_AREAS_MAX];
+	struct keep_file kept;              /* --l1-keep: `memory` is its */
 	struct l1_area areas[L1_AREAS_MAX]; /* of that memory */
 	uint16_t area_distances[L1_AREAS_MAX * L1_AREAS_MAX];
 	uint32_t area_count;

@@ -57,28 +57,42 @@ static void find_cpus(struct touching *touching)
 	memcpy(touching->cpus, daemon->allowed, touching->cpu_count * sizeof(touching->cpus[0]));
 }
 
-/* node: to bind to; -1: not. */
-static int map_area(struct daemon *daemon, uint64_t bytes, int node)
+/* node: to bind to; -1: not. `touching` lives as long as the options are used. */
+static struct l1_map_options describe_area(struct daemon *daemon, uint64_t bytes, int node, struct touching *touching)
 {
-	struct touching touching = { .daemon = daemon, .node = node, .bytes = bytes };
-	struct l1_mapping *mapping = &daemon->memory[daemon->area_count];
 	struct l1_map_options options;
-	int error;
 
-	find_cpus(&touching);
+	memset(touching, 0, sizeof(*touching));
+	touching->daemon = daemon;
+	touching->node = node;
+	touching->bytes = bytes;
+	find_cpus(touching);
 	memset(&options, 0, sizeof(options));
 	options.bytes = bytes;
 	options.numa_node = node;
-	options.threads = touching.cpu_count;
+	options.threads = touching->cpu_count;
 	options.stop = &daemon_signals.leave;
 	options.thread_begin = touch_thread_begin;
 	options.progress = touch_progress;
-	options.context = &touching;
-	error = l1_map_area(&options, mapping);
-	if (error == -EINTR)
-		log_info("a signal came while memory was touched");
+	options.context = touching;
+	return options;
+}
+
+static void have_area(struct daemon *daemon, int node)
+{
+	const struct l1_mapping *mapping = &daemon->memory[daemon->area_count];
+
+	daemon->areas[daemon->area_count++] = (struct l1_area){ mapping->address, mapping->bytes, node };
+}
+
+static int map_area(struct daemon *daemon, uint64_t bytes, int node)
+{
+	struct touching touching;
+	struct l1_map_options options = describe_area(daemon, bytes, node, &touching);
+	int error = l1_map_area(&options, &daemon->memory[daemon->area_count]);
+
 	if (!error)
-		daemon->areas[daemon->area_count++] = (struct l1_area){ mapping->address, mapping->bytes, node };
+		have_area(daemon, node);
 	return error;
 }
 
@@ -88,10 +102,41 @@ static bool has_nodes(const struct daemon *daemon)
 	return daemon->machine && daemon->machine->node_count > 1;
 }
 
+/* --l1-keep: areas are files, and may be full. */
+static int map_kept(struct daemon *daemon)
+{
+	struct l1_map_options areas[L1_AREAS_MAX];
+	struct touching touching[L1_AREAS_MAX];
+	const struct plan *topology = daemon->topology;
+	uint32_t count = topology ? topology->arena_count : 0;
+	struct keep_file_options options;
+	int error;
+
+	memset(&options, 0, sizeof(options));
+	for (uint32_t i = 0; i < count; i++)
+		areas[i] = describe_area(daemon, topology->arenas[i].bytes,
+			has_nodes(daemon) ? topology->arenas[i].node : -1, &touching[i]);
+	if (count == 0)
+		areas[count++] = describe_area(daemon, daemon->settings->l1_bytes, -1, &touching[0]);
+	options.directory = daemon->settings->l1_keep;
+	options.areas = areas;
+	options.area_count = count;
+	options.chunk_tokens = daemon->settings->chunk_tokens;
+	error = keep_file_open(&options, &daemon->kept);
+	for (uint32_t i = 0; !error && i < count; i++) {
+		daemon->memory[i] = daemon->kept.areas[i];
+		have_area(daemon, topology && topology->arena_count ? topology->arenas[i].node : -1);
+	}
+	return error;
+}
+
 static int map_all(struct daemon *daemon)
 {
 	const struct plan *topology = daemon->topology;
 	int error = 0;
+
+	if (daemon->settings->l1_keep[0])
+		return map_kept(daemon);
 
 	if (!topology || topology->arena_count == 0)
 		return map_area(daemon, daemon->settings->l1_bytes, -1);
@@ -159,6 +204,8 @@ int daemon_start_memory(struct daemon *daemon, char *detail, size_t size)
 {
 	int error = map_all(daemon);
 
+	if (error == -EINTR)
+		log_info("a signal came while memory was touched");
 	if (error) {
 		daemon_finish_memory(daemon);
 		return error;
@@ -175,6 +222,10 @@ void daemon_finish_memory(struct daemon *daemon)
 {
 	if (daemon->forced)
 		return;
+	if (daemon->settings->l1_keep[0]) {
+		daemon->area_count = 0;
+		keep_file_close(&daemon->kept);
+	}
 	while (daemon->area_count > 0)
 		l1_unmap(&daemon->memory[--daemon->area_count]);
 }

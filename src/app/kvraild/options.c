@@ -48,6 +48,8 @@ static const struct option_spec specs[] = {
 
 	{ "l1-size", OPTION_SIZE, AT(l1_bytes), 0, "1GiB", "1MiB", "64TiB", "Memory",
 		"pinned memory for cached chunks" },
+	{ "l1-keep", OPTION_TEXT, TEXT(l1_keep), NULL, NULL, NULL, "Memory",
+		"directory on tmpfs or hugetlbfs in which L1 lies, so that the next server finds it full; default: L1 goes with the process" },
 	{ "chunk-tokens", OPTION_U32, AT(chunk_tokens), 0, "256", "1", "65536", "Memory",
 		"tokens of a chunk; clients must use the same" },
 	{ "chunks-initial", OPTION_U32, AT(chunks_initial), 0, "65536", "64", "268435456", "Memory",

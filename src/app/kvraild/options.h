@@ -36,6 +36,7 @@ struct kvraild_settings {
 	uint64_t l1_bytes;
 	uint32_t chunk_tokens;
 	uint32_t chunks_initial;
+	char l1_keep[256];
 	uint32_t evict_high, evict_low;
 	char cores[256];
 	uint32_t poll_cores, realtime;

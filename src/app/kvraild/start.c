@@ -226,6 +226,7 @@ static int start_server(struct daemon *daemon, char *detail)
 	for (uint32_t i = 0; i < options.worker_count; i++)
 		options.devices[i] = daemon->device;
 	daemon_place_areas(daemon, &options);
+	options.keep = daemon->kept.keep;
 	options.chunk_tokens = settings->chunk_tokens;
 	options.connections_max = settings->max_clients;
 	options.credits = settings->credits;
@@ -251,6 +252,9 @@ static int start_server(struct daemon *daemon, char *detail)
 	error = server_create(&options, &daemon->server);
 	if (error)
 		return error;
+	if (daemon->kept.keep)
+		log_info("server: %llu objects of the server before are in L1 again",
+			(unsigned long long)keep_get_counters(daemon->kept.keep)->restored_objects);
 	snprintf(detail, DETAIL, "boot id %016llx, %u clients with %u requests each, %u tenant%s",
 		(unsigned long long)server_boot_id(daemon->server), settings->max_clients, settings->credits,
 		daemon->plan->tenant_count, daemon->plan->tenant_count == 1 ? "" : "s");
