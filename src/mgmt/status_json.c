@@ -154,6 +154,12 @@ static void cache_json(const struct status_sources *sources, const struct status
 	number(out, "evicted_chunks", kvr_load_relaxed(&sources->cache->evicted_chunks));
 	number(out, "evicted_bytes", kvr_load_relaxed(&sources->cache->evicted_bytes));
 	number(out, "no_room", kvr_load_relaxed(&sources->cache->no_room));
+	if (sources->kept) {
+		number(out, "restored_objects", sources->kept->restored_objects);
+		number(out, "restored_bytes", sources->kept->restored_bytes);
+		number(out, "restore_dropped", sources->kept->dropped_objects);
+		number(out, "not_kept", kvr_load_relaxed(&sources->kept->full));
+	}
 	text_append(out, "}");
 }
 

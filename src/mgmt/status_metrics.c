@@ -117,6 +117,21 @@ static void cache_metrics(const struct status_sources *sources, struct text *out
 		single(out, counters[i].name, "counter", counters[i].help, counter_value(sources->cache, &counters[i]));
 }
 
+static void kept_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct counter counters[] = {
+#define ROW(field, name, help) { "kept_" name "_total", help, offsetof(struct keep_counters, field) }
+		ROW(restored_objects, "restored_objects", "objects of the server before that are in L1 again"),
+		ROW(restored_bytes, "restored_bytes", "bytes of them"),
+		ROW(dropped_objects, "dropped_objects", "objects of the server before that could not be used"),
+		ROW(full, "left_out", "objects that the next server will not find, for want of a record"),
+#undef ROW
+	};
+
+	for (size_t i = 0; sources->kept && i < KVR_COUNT_OF(counters); i++)
+		single(out, counters[i].name, "counter", counters[i].help, counter_value(sources->kept, &counters[i]));
+}
+
 static void loop_metrics(const struct status_sources *sources, struct text *out)
 {
 	static const struct {
@@ -305,6 +320,7 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	model_metrics(sources, snapshot, out);
 	management_metrics(sources, out);
 	cache_metrics(sources, out);
+	kept_metrics(sources, out);
 	control_metrics(sources, out);
 	worker_metrics(sources, out);
 	loop_metrics(sources, out);

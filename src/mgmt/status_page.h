@@ -43,6 +43,7 @@ struct status_sources {
 	const struct control_counters *control_counters;
 	const struct management_counters *management;
 	const struct cache_counters *cache;
+	const struct keep_counters *kept; /* NULL: L1 goes with the process */
 	uint32_t worker_count;
 	struct status_worker {
 		const struct worker_counters *counters;

@@ -196,30 +196,39 @@ static int open_area(struct opening *opening, uint32_t number, bool fresh)
 	return error;
 }
 
-static int open_all(struct opening *opening)
+static int open_keep(struct opening *opening)
 {
 	struct keep_file *file = opening->file;
 	char why[160];
+	int error = keep_open(file->index, file->index_bytes, &opening->geometry, &file->keep, why, sizeof(why));
+
+	return error == -ESTALE ? stale(opening, why) : error;
+}
+
+static int open_all(struct opening *opening)
+{
+	struct keep_file *file = opening->file;
 	bool fresh;
 	int error = open_directory(opening);
 
-	if (error)
-		return error;
-	for (uint32_t i = 0; i < opening->options->area_count; i++)
+	for (uint32_t i = 0; !error && i < opening->options->area_count; i++)
 		opening->geometry.area_bytes[i] = kvr_round_up(opening->options->areas[i].bytes, opening->unit);
-	error = open_index(opening);
+	if (!error)
+		error = open_index(opening);
 	if (error)
 		return error;
-	/* Areas are there before the index says so. */
 	fresh = ((const struct keep_head *)file->index)->check == 0;
-	for (uint32_t i = 0; i < opening->options->area_count; i++) {
+	if (!fresh)
+		error = open_keep(opening);
+	for (uint32_t i = 0; !error && i < opening->options->area_count; i++) {
 		error = open_area(opening, i, fresh);
-		if (error)
-			return error;
-		file->area_count = i + 1;
+		if (!error)
+			file->area_count = i + 1;
 	}
-	error = keep_open(file->index, file->index_bytes, &opening->geometry, &file->keep, why, sizeof(why));
-	return error == -ESTALE ? stale(opening, why) : error;
+	/* Areas are there before the index says so. */
+	if (!error && fresh)
+		error = open_keep(opening);
+	return error;
 }
 
 int keep_file_open(const struct keep_file_options *options, struct keep_file *file)

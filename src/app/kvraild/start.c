@@ -294,6 +294,7 @@ static void fill_sources(struct daemon *daemon)
 	sources->control_counters = control_counters(sources->control);
 	sources->management = management_counters(server_management(daemon->server));
 	sources->cache = cache_get_counters(server_cache(daemon->server));
+	sources->kept = daemon->kept.keep ? keep_get_counters(daemon->kept.keep) : NULL;
 	sources->worker_count = server_worker_count(daemon->server);
 	for (uint32_t i = 0; i < sources->worker_count; i++) {
 		sources->workers[i].counters = worker_counters(server_worker(daemon->server, i));
