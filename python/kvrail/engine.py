@@ -18,6 +18,7 @@ logger = logging.getLogger("kvrail")
 
 HISTORY_BYTES = 64 << 20  # of earlier prompts; $KVRAIL_HISTORY_BYTES
 LOOKUP_SECONDS = 5.0  # longest wait in a scheduler's thread
+PING_SECONDS = 5.0  # without an answer the server hangs
 RECONNECT_SECONDS = 0.2  # between looks at a lost connection
 
 
@@ -63,7 +64,7 @@ class Link:
             try:
                 self.client.progress()
                 if self.client.health == HEALTHY:
-                    self.client.ping(max(1.0, min(self._interval, 5.0)))
+                    self.client.ping(PING_SECONDS)
                     self._answers = True
             except KvrailError as error:
                 self._answers = False

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("stand-in engines")
-    group.addoption("--requests", type=int, default=120, help="requests of each run (thousands for a long one)")
+    group.addoption("--requests", type=int, default=70, help="requests of each run (thousands for a long one)")
     group.addoption("--seed", type=int, default=7, help="decides the requests and all mishaps")
 
 

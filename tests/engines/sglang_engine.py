@@ -4,6 +4,7 @@ token."""
 from __future__ import annotations
 
 import random
+import time
 import traceback
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence
@@ -238,6 +239,8 @@ def serve(pipe: Any, url: str, rank: int, size: int, mla: bool, collective: Coll
             elif command == "step":
                 engine.step()
                 pipe.send(("step", (len(engine.waiting) + len(engine.running), sorted(r.id for r in engine.waiting))))
+            elif command == "healthy":
+                pipe.send(("healthy", engine.connector.is_healthy))
             elif command == "stop":
                 engine.connector.close()
                 pipe.send(("stopped", engine.numbers))
@@ -279,6 +282,15 @@ class Service:
         answers = self.answers("step")
         assert all(answer == answers[0] for answer in answers), f"the ranks differ: {answers}"
         return int(answers[0][0])
+
+    def recover(self) -> None:
+        """Until all ranks have found the server again, as they do between requests of a service that is not as quick as this one."""
+        for _ in range(2000):
+            self.say("healthy")
+            if all(self.answers("healthy")):
+                return
+            time.sleep(0.01)
+        raise AssertionError("a rank does not come back")
 
     def stop(self) -> Dict[str, int]:
         self.say("stop")
