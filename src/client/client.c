@@ -159,6 +159,7 @@ void client_destroy(struct kvr_client **pointer)
 	events_destroy(client);
 	client_free_memory(client);
 	queue_destroy(client);
+	client_gpu_fini(client);
 	digester_fini(&client->digester);
 	text_fini(&client->inbox);
 	text_fini(&client->outbox);

@@ -14,6 +14,7 @@
 #include "base/stream.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "gpu/export.h"
 #include "protocol/digest.h"
 #include "protocol/message.h"
 #include "verbs/driver.h"
@@ -74,6 +75,8 @@ struct client_region {
 	bool allocated;  /* by kvr_alloc: freed by kvr_free */
 	bool unwanted;   /* kvr_free was called: goes once the server has forgotten it */
 	bool refused;    /* by the server, on this connection: the registrations that need it have failed */
+	bool on_gpu;     /* it is GPU memory: */
+	struct gpu_export gpu;
 };
 
 struct client_registration {
@@ -123,6 +126,7 @@ struct kvr_client {
 	char *strings[8]; /* copies of the user's texts */
 	struct verbs_device *device;
 	bool owns_device;
+	struct gpu_driver gpu; /* zeroed until GPU memory is registered */
 	struct stream_address address;
 	struct digester digester;
 	struct random random;
@@ -215,6 +219,17 @@ uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t
 /* A new region over the range, registered with the device: 0 and *index, -ENOSPC, or the device's error. */
 KVR_MUST_CHECK int region_make(struct kvr_client *client, uint64_t address, uint64_t length, uint32_t *index);
 void region_release(struct kvr_client *client, uint32_t index);
+
+/* gpu.c: GPU memory of this process. */
+bool client_gpu_holds(struct kvr_client *client, uint64_t address);
+/* Where the allocation of GPU memory at that address ends; UINT64_MAX: it is host memory. */
+uint64_t client_gpu_end(struct kvr_client *client, uint64_t address);
+/* 0, -EOPNOTSUPP, -EFAULT with words. */
+KVR_MUST_CHECK int client_gpu_export(
+	struct kvr_client *client, uint64_t address, uint64_t length, struct gpu_export *description);
+/* True while the server still has to forget GPU memory that no registration uses. */
+bool client_gpu_forgetting(const struct kvr_client *client);
+void client_gpu_fini(struct kvr_client *client);
 
 /* queue.c: tickets, requests and replies on the queue pair. */
 struct slot *slot_take(struct kvr_client *client, uint16_t type);

@@ -79,6 +79,13 @@ KVR_API int kvr_register(struct kvr_client *client, const struct kvr_model *mode
 	return error;
 }
 
+/* The server maps GPU memory until it is told to forget it, and who frees mapped memory leaves it there for good. */
+static bool unregister_done(struct kvr_client *client, void *context)
+{
+	(void)context;
+	return !client_gpu_forgetting(client);
+}
+
 KVR_API int kvr_unregister(struct kvr_client *client, uint32_t registration)
 {
 	struct kvr_result result;
@@ -91,6 +98,8 @@ KVR_API int kvr_unregister(struct kvr_client *client, uint32_t registration)
 	client_leave(client);
 	while (!error && (error = kvr_wait(client, ticket, KVR_SECOND, &result)) == -ETIMEDOUT)
 		error = 0;
+	while (!error && client_wait_until(client, KVR_SECOND, unregister_done, NULL) == -ETIMEDOUT)
+		;
 	return error;
 }
 

@@ -40,6 +40,10 @@ int region_make(struct kvr_client *client, uint64_t address, uint64_t length, ui
 		return -ENOSPC;
 	}
 	memset(region, 0, sizeof(*region));
+	region->on_gpu = client_gpu_holds(client, address);
+	error = region->on_gpu ? client_gpu_export(client, address, length, &region->gpu) : 0;
+	if (error)
+		return error;
 	error = client->device->driver->register_memory(
 		client->device, (void *)(uintptr_t)address, length, REGION_ACCESS, &region->mr);
 	if (error) {
@@ -113,9 +117,12 @@ static void operation_memory(struct kvr_client *client, uint32_t index)
 	struct client_region *region = &client->regions[index];
 	struct memory_request request;
 	struct verbs_export description;
-	int error = client->device->driver->export_memory(region->mr, &description);
+	int error = 0;
 
 	memset(&request, 0, sizeof(request));
+	memset(&description, 0, sizeof(description));
+	if (!region->on_gpu)
+		error = client->device->driver->export_memory(region->mr, &description);
 	if (error) {
 		connection_lose(client, error, "memory can't be described to the server: %s", strerror(-error));
 		return;
@@ -127,6 +134,13 @@ static void operation_memory(struct kvr_client *client, uint32_t index)
 	request.kind = description.kind;
 	request.rkey_count = description.kind == MEMORY_REMOTE ? 1 : 0;
 	request.rkeys[0] = description.rkey;
+	if (region->on_gpu) {
+		request.kind = MEMORY_DEVICE;
+		request.device = region->gpu.ordinal;
+		request.offset = region->gpu.offset;
+		request.handle = region->gpu.handle;
+		request.handle_length = sizeof(region->gpu.handle);
+	}
 	if (description.kind == MEMORY_SHARED && description.fd >= 0) {
 		client->out_fd = description.fd;
 		client->out_fd_at = client->outbox.length;

@@ -34,14 +34,16 @@ static int registration_add_plane(struct kvr_client *client, struct client_regis
 	length = plane_bytes(plane, group->block_count);
 	region = region_find(client, address, length);
 	if (region == UINT32_MAX) {
+		uint64_t limit = client_gpu_end(client, address);
 		uint64_t end = address + length;
 
 		for (uint32_t i = index + 1; i < group->plane_count; i++) {
 			uint64_t next = (uint64_t)(uintptr_t)group->planes[i].address;
+			uint64_t next_end = next + plane_bytes(&group->planes[i], group->block_count);
 
-			if (next < address || next > end)
+			if (next < address || next > end || next_end > limit)
 				break;
-			end = kvr_max_u64(end, next + plane_bytes(&group->planes[i], group->block_count));
+			end = kvr_max_u64(end, next_end);
 		}
 		error = region_make(client, address, end - address, &region);
 		if (error)

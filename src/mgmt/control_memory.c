@@ -10,6 +10,7 @@ static uint16_t status_of_import(int error)
 	switch (-error) {
 	case EPERM:
 	case EOPNOTSUPP:
+	case ENODEV:
 		return STATUS_MEMORY_UNUSABLE;
 	case ENOMEM:
 	case ENOSPC:
@@ -26,6 +27,10 @@ static const char *text_of_import(int error)
 		return "shared memory must be a memfd sealed against shrinking (F_SEAL_SHRINK)";
 	case EOPNOTSUPP:
 		return "this kind of memory can't be reached by this server's device";
+	case ENODEV:
+		return "the server does not reach that GPU: its status page, or its log, says which ones it has and why";
+	case EBADMSG:
+		return "the handle of the GPU memory is none of this version";
 	case EFAULT:
 		return "the shared memory is shorter than the region";
 	case ENOMEM:
@@ -73,6 +78,9 @@ void control_client_on_memory(struct control_client *client, const struct wire_h
 	job->memory.kind = request.kind;
 	job->memory.rkey = request.rkey_count > 0 ? request.rkeys[0] : 0;
 	job->memory.fd = fd;
+	job->memory.handle_length = request.handle_length;
+	if (request.handle_length > 0)
+		memcpy(job->memory.handle, request.handle, request.handle_length);
 	job->region = region;
 	control_client_submit_job(client, CLIENT_JOB_IMPORT, header);
 }

@@ -284,6 +284,35 @@ static enum guard_state state_of(const struct status_sources *sources, const str
 	return GUARD_GOOD;
 }
 
+/* The path that GPU memory takes, or why there is none. */
+static void gpus_json(const struct status_sources *sources, struct text *out)
+{
+	uint32_t count = sources->gpus ? gpus_count(sources->gpus) : 0;
+
+	string(out, "gpu_path", count > 0 ? "mapped by interprocess handle, copied by kernel" : "none");
+	string(out, "gpu_reason", sources->gpu_reason ? sources->gpu_reason : "");
+	open_array(out, "gpus");
+	for (uint32_t i = 0; i < count; i++) {
+		struct gpu_status status;
+
+		gpus_status(sources->gpus, i, &status);
+		open_object(out, NULL);
+		string(out, "name", status.name);
+		string(out, "pci", status.pci);
+		string(out, "uuid", status.uuid);
+		boolean(out, "failed", status.failed);
+		string(out, "failure", status.failure);
+		number(out, "blocks", status.blocks);
+		number(out, "block_threads", status.block_threads);
+		number(out, "regions", status.regions);
+#define ROW(name, help) number(out, #name, status.counters.name);
+		GPU_COUNTERS(ROW)
+#undef ROW
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
 static void loops_json(const struct status_sources *sources, uint64_t now_ns, struct text *out)
 {
 	open_array(out, "loops");
@@ -332,6 +361,7 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	models_json(sources, snapshot, out);
 	clients_json(sources, now_ns, out);
 	workers_json(sources, out);
+	gpus_json(sources, out);
 	loops_json(sources, now_ns, out);
 	key(out, "plan");
 	text_append(out, "%s", sources->plan_json ? sources->plan_json : "null");

@@ -226,6 +226,40 @@ static void area_metrics(const struct status_sources *sources, const struct stat
 	}
 }
 
+static void gpu_row(struct text *out, const char *name, uint32_t index, const struct gpu_status *status, uint64_t value)
+{
+	text_append(out, "kvrail_gpu_%s{gpu=\"%" PRIu32 "\",", name, index);
+	label(out, "pci", status->pci);
+	text_append(out, "} %" PRIu64 "\n", value);
+}
+
+static void gpu_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct counter counters[] = {
+#define ROW(name, help) { #name, help, offsetof(struct gpu_counters, name) },
+		GPU_COUNTERS(ROW)
+#undef ROW
+	};
+	uint32_t count = sources->gpus ? gpus_count(sources->gpus) : 0;
+	struct gpu_status status[GPU_COUNT_MAX];
+
+	for (uint32_t i = 0; i < count; i++)
+		gpus_status(sources->gpus, i, &status[i]);
+	single(out, "gpus", "gauge", "GPUs whose memory clients may register", count);
+	for (size_t k = 0; k < KVR_COUNT_OF(counters); k++) {
+		text_append(out, "# HELP kvrail_gpu_%s %s\n# TYPE kvrail_gpu_%s counter\n", counters[k].name,
+			counters[k].help, counters[k].name);
+		for (uint32_t i = 0; i < count; i++)
+			gpu_row(out, counters[k].name, i, &status[i], counter_value(&status[i].counters, &counters[k]));
+	}
+	header(out, "gpu_regions", "gauge", "regions of clients mapped now");
+	for (uint32_t i = 0; i < count; i++)
+		gpu_row(out, "regions", i, &status[i], status[i].regions);
+	header(out, "gpu_lost", "gauge", "1: the GPU is lost until the server is restarted; /status says why");
+	for (uint32_t i = 0; i < count; i++)
+		gpu_row(out, "lost", i, &status[i], status[i].failed);
+}
+
 static void snapshot_metrics(const struct status_snapshot *snapshot, struct text *out)
 {
 	const struct {
@@ -323,6 +357,7 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	kept_metrics(sources, out);
 	control_metrics(sources, out);
 	worker_metrics(sources, out);
+	gpu_metrics(sources, out);
 	loop_metrics(sources, out);
 	guard_metrics(sources, out);
 	heap_metrics(sources, out);

@@ -12,6 +12,7 @@
 
 #include "base/compiler.h"
 #include "base/text.h"
+#include "gpu/gpu.h"
 #include "mgmt/control.h"
 #include "mgmt/control_mail.h"
 #include "mgmt/server.h"
@@ -65,6 +66,8 @@ struct status_sources {
 	const char *plan_json;                  /* the topology plan in use, a JSON object; NULL: there is none */
 	const char *l1_pages;                   /* "4 KiB pages" */
 	bool l1_locked;                         /* pinned */
+	const struct gpus *gpus;                /* NULL: GPU memory of clients is not reached ... */
+	const char *gpu_reason;                 /* ... and why; NULL: not said */
 	const char *options_json;               /* the options in force, a JSON object */
 };
 

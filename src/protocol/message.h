@@ -111,7 +111,6 @@ enum memory_kind {
 	MEMORY_REMOTE = 4,  /* reached by the NIC: one rkey per rail */
 };
 
-#define WIRE_HANDLE_MAX 128u
 struct memory_request {
 	struct wire_header header;
 	uint64_t address;    /* the client's, first byte */

@@ -44,6 +44,7 @@ KVR_BEGIN_C
 #define WIRE_GROUPS_MAX 16u    /* version 1 of the server refuses more than one, by name */
 #define WIRE_PLANES_MAX 2048u  /* of one registration */
 #define WIRE_REGIONS_MAX 4096u /* memory regions of one connection */
+#define WIRE_HANDLE_MAX 128u   /* bytes of the handle of GPU memory */
 #define WIRE_RAILS_MAX 16u
 #define WIRE_RUNS_MAX (1u << 17) /* block runs of one request */
 #define WIRE_WORLD_SIZE_MAX 256u

@@ -27,6 +27,8 @@
 
 #include "base/compiler.h"
 #include "base/stream.h"
+#include "protocol/wire.h"
+#include "verbs/gpu_table.h"
 
 KVR_BEGIN_C
 
@@ -68,11 +70,14 @@ struct verbs_nic_options {
 };
 
 struct verbs_open {
-	const char *device;           /* nic: device name, NULL: the first usable; others ignore it */
-	uint32_t port;                /* nic: 1.., 0: the first that is active */
-	bool server;                  /* local: this side makes the rings and moves one-sided data */
-	struct sim_fabric *fabric;    /* sim: the world it lives in */
-	uint64_t slice_bytes;         /* local: what one poll may copy before it returns; 0: the driver's default */
+	const char *device;        /* nic: device name, NULL: the first usable; others ignore it */
+	uint32_t port;             /* nic: 1.., 0: the first that is active */
+	bool server;               /* local: this side makes the rings and moves one-sided data */
+	struct sim_fabric *fabric; /* sim: the world it lives in */
+	uint64_t slice_bytes;      /* local: what one poll may copy before it returns; 0: the driver's default */
+	/* local, server: reaches GPU memory; outlives the device, and may be filled until the first queue pair is
+	 * connected. NULL, or not filled: none is reached */
+	const struct verbs_gpu_table *gpu;
 	struct verbs_nic_options nic; /* nic; zeroed: all defaults */
 };
 
@@ -93,10 +98,12 @@ struct verbs_qp_options {
 struct verbs_remote_memory {
 	uint64_t address; /* the client's, of the first byte: what work requests name as remote_addr */
 	uint64_t length;
-	uint64_t offset; /* of that byte in the descriptor */
-	uint32_t kind;   /* enum memory_kind of protocol/message.h, as a number */
-	uint32_t rkey;   /* nic: the client's key for this rail */
-	int fd;          /* MEMORY_SHARED: duplicated by the call; -1 else */
+	uint64_t offset;        /* of that byte in the descriptor */
+	uint32_t kind;          /* enum memory_kind of protocol/message.h, as a number */
+	uint32_t rkey;          /* nic: the client's key for this rail */
+	int fd;                 /* MEMORY_SHARED: duplicated by the call; -1 else */
+	uint32_t handle_length; /* MEMORY_DEVICE: the allocation's handle; 0 else */
+	uint8_t handle[WIRE_HANDLE_MAX];
 };
 
 struct verbs_import {
@@ -175,7 +182,8 @@ struct verbs_driver {
 	/* Server side: makes a client's memory reachable on this queue pair (maps, populates, checks seals). Work
 	 * requests that are posted after it returned may use import->rkey. At most WIRE_REGIONS_MAX per queue pair. 0,
 	 * -EINVAL, -EPERM (not sealed against shrinking), -ENOMEM, -EOPNOTSUPP, -EFAULT (shorter than it claims, or not
-	 * wholly populated), -ENOSPC (too many). */
+	 * wholly populated), -ENOSPC (too many), -ENODEV (on a GPU that is not reached), -EBADMSG (not a handle of
+	 * ours). */
 	int (*import_memory)(struct ibv_qp *qp, const struct verbs_remote_memory *memory, struct verbs_import *import);
 	/* When no work request that uses it is outstanding. May block long (unmapping). */
 	void (*forget_memory)(struct ibv_qp *qp, uint32_t rkey);

@@ -179,7 +179,9 @@ static void memory_of_unknown_kinds_is_refused(void **state)
 	pair_open(&server, &client, 0);
 	for (uint32_t kind = 0; kind < 10; kind++) {
 		memory.kind = kind;
-		if (kind != MEMORY_SHARED && kind != MEMORY_PROCESS)
+		if (kind == MEMORY_DEVICE)
+			assert_int_equal(verbs_local.import_memory(server.qp, &memory, &import), -ENODEV);
+		else if (kind != MEMORY_SHARED && kind != MEMORY_PROCESS)
 			assert_int_equal(verbs_local.import_memory(server.qp, &memory, &import), -EOPNOTSUPP);
 	}
 	memory.kind = MEMORY_PROCESS;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "app/common/gpu_table.h"
 #include "app/kvraild/options.h"
 #include "app/kvraild/watchdog.h"
 #include "base/compiler.h"
@@ -51,6 +52,9 @@ struct daemon {
 	struct l1_area areas[L1_AREAS_MAX]; /* of that memory */
 	uint16_t area_distances[L1_AREAS_MAX * L1_AREAS_MAX];
 	uint32_t area_count;
+	struct gpus *gpus;    /* NULL: none is used, */
+	char gpu_reason[200]; /* and why */
+	struct verbs_gpu_table gpu_table;
 	struct server *server;
 	struct loop *loops[STATUS_LOOPS_MAX]; /* of workers and, the last one, the management core */
 	uint32_t loop_count;
@@ -108,6 +112,10 @@ enum l1_page_kind daemon_l1_pages(const struct daemon *daemon);
 /* heap_conf.c: what jemalloc is told before main; it finds it by its own name for it. */
 extern __attribute__((visibility("default"))) const char *malloc_conf;
 const char *daemon_heap_conf(void);
+
+/* gpus.c: GPUs for the local driver, with L1 made known to them. */
+KVR_MUST_CHECK int daemon_start_gpus(struct daemon *daemon, char *detail, size_t size);
+void daemon_finish_gpus(struct daemon *daemon);
 
 /* loops.c: the loops and their parts. The control thread's is made when the others are started. */
 KVR_MUST_CHECK int daemon_make_loops(struct daemon *daemon);

@@ -59,6 +59,11 @@ static const struct option_spec specs[] = {
 	{ "evict-low", OPTION_U32, AT(evict_low), 0, "100", "1", "100", "Memory",
 		"percent of L1 in use down to which it goes on" },
 
+	{ "gpu", OPTION_CHOICE, AT(gpu), 0, "auto", "auto|on|off", NULL, "GPUs",
+		"reach clients' GPU memory on this host; auto: when there is a GPU; on: without one the server does not start" },
+	{ "gpu-blocks", OPTION_U32, AT(gpu_blocks), 0, "0", "0", "64", "GPUs",
+		"thread blocks of a copy kernel, of which two run at once: more for small pages, fewer for the model's sake; 0: 8" },
+
 	{ "cores", OPTION_TEXT, TEXT(cores), "auto", NULL, NULL, "Cores",
 		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. auto: what "
 		"kvrailctl topo --plan says; any: nothing is pinned" },

@@ -17,6 +17,8 @@
 
 KVR_BEGIN_C
 
+enum kvraild_gpu { KVRAILD_GPU_AUTO, KVRAILD_GPU_ON, KVRAILD_GPU_OFF };
+
 enum kvraild_wait { KVRAILD_WAIT_AUTO, KVRAILD_WAIT_BUSY, KVRAILD_WAIT_ADAPTIVE };
 
 /* As written; one field an option. */
@@ -34,6 +36,7 @@ struct kvraild_settings {
 	char http[128];
 	char admin_token_file[256];
 	uint64_t l1_bytes;
+	uint32_t gpu, gpu_blocks;
 	uint32_t chunk_tokens;
 	uint32_t chunks_initial;
 	char l1_keep[256];

@@ -187,6 +187,7 @@ static int start_device(struct daemon *daemon, char *detail)
 		fill_nic(daemon, &options);
 		error = verbs_nic.open(&options, &daemon->device);
 	} else {
+		options.gpu = &daemon->gpu_table;
 		error = verbs_local.open(&options, &daemon->device);
 	}
 	if (!error)
@@ -211,6 +212,13 @@ static int start_place(struct daemon *daemon, char *detail)
 static int start_memory(struct daemon *daemon, char *detail)
 {
 	return daemon_start_memory(daemon, detail, DETAIL);
+}
+
+/* ---- GPUs ---- */
+
+static int start_gpus(struct daemon *daemon, char *detail)
+{
+	return daemon_start_gpus(daemon, detail, DETAIL);
 }
 
 /* ---- server ---- */
@@ -320,6 +328,8 @@ static void fill_sources(struct daemon *daemon)
 	if (daemon->topology)
 		plan_json(daemon->machine, daemon->topology, &daemon->plan_json);
 	sources->plan_json = daemon->plan_json.bytes;
+	sources->gpus = daemon->gpus;
+	sources->gpu_reason = daemon->gpu_reason;
 	sources->options_json = daemon->options_json.bytes;
 }
 
@@ -420,6 +430,7 @@ static const struct {
 	{ "place", start_place, daemon_finish_place },
 	{ "device", start_device, finish_device },
 	{ "memory", start_memory, daemon_finish_memory },
+	{ "gpu", start_gpus, daemon_finish_gpus },
 	{ "server", start_server, finish_server },
 	{ "loops", start_loops, daemon_free_loops },
 	{ "pages", start_pages, finish_pages },

@@ -49,6 +49,7 @@ void local_destroy_cq(struct ibv_cq *ibv)
 	struct local_cq *cq = local_cq_of(ibv);
 
 	helper_destroy(&cq->helper);
+	local_cq_close_lanes(cq);
 	if (cq->epoll_fd >= 0)
 		close(cq->epoll_fd);
 	if (cq->self_fd >= 0)

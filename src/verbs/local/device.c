@@ -36,6 +36,7 @@ static int local_open(const struct verbs_open *options, struct verbs_device **ou
 	list_init(&local->areas);
 	list_init(&local->mappings);
 	local->server = options->server;
+	local->gpu = options->server ? options->gpu : NULL;
 	local->slice_bytes = options->slice_bytes ? options->slice_bytes : LOCAL_SLICE_BYTES;
 	local->context.ops.post_send = local_post_send;
 	local->context.ops.post_recv = local_post_recv;

@@ -160,6 +160,39 @@ static int import_process(struct local_qp *qp)
 	return local_cq_need_helper(local_cq_of(qp->qp.send_cq));
 }
 
+static void forget_device(const struct local_device *device, const struct local_key *entry)
+{
+	struct verbs_gpu_memory imported = { .gpu = entry->gpu, .address = entry->device, .region = entry->region };
+
+	if (entry->region)
+		device->gpu->forget(device->gpu->context, &imported);
+}
+
+/* Without the device's lock: mapping GPU memory waits for the GPU's library. */
+static int import_device(struct local_qp *qp, const struct verbs_remote_memory *memory, struct local_key *entry)
+{
+	const struct verbs_gpu_table *table = qp->device->gpu;
+	struct verbs_gpu_memory imported = { 0, 0, NULL };
+	int rc;
+
+	if (!table || !table->import) {
+		log_error(
+			"local: a client has GPU memory and this server reaches none: see its --gpu, and what it said "
+			"about GPUs when it started");
+		return -ENODEV;
+	}
+	rc = table->import(table->context, memory, &imported);
+	if (rc != 0)
+		return rc;
+	entry->gpu = imported.gpu;
+	entry->device = imported.address;
+	entry->region = imported.region;
+	rc = local_cq_need_lane(local_cq_of(qp->qp.send_cq), imported.gpu);
+	if (rc != 0)
+		forget_device(qp->device, entry);
+	return rc;
+}
+
 int local_import_memory(struct ibv_qp *ibv, const struct verbs_remote_memory *memory, struct verbs_import *import)
 {
 	struct local_qp *qp = local_qp_of(ibv);
@@ -172,14 +205,11 @@ int local_import_memory(struct ibv_qp *ibv, const struct verbs_remote_memory *me
 		memory->length > qp->device->device.limits.max_region_bytes ||
 		memory->address > UINT64_MAX - memory->length)
 		return -EINVAL;
-	if (memory->kind == MEMORY_DEVICE) {
-		log_error(
-			"local: GPU memory of another process is not reached by this driver yet: register host memory");
+	if (memory->kind != MEMORY_SHARED && memory->kind != MEMORY_PROCESS && memory->kind != MEMORY_DEVICE)
 		return -EOPNOTSUPP;
-	}
-	if (memory->kind != MEMORY_SHARED && memory->kind != MEMORY_PROCESS)
-		return -EOPNOTSUPP;
-	rc = memory->kind == MEMORY_PROCESS ? import_process(qp) : 0;
+	rc = memory->kind == MEMORY_PROCESS     ? import_process(qp)
+		: memory->kind == MEMORY_DEVICE ? import_device(qp, memory, &entry)
+						: 0;
 	if (rc != 0)
 		return rc;
 	pthread_mutex_lock(&qp->device->lock);
@@ -194,8 +224,10 @@ int local_import_memory(struct ibv_qp *ibv, const struct verbs_remote_memory *me
 	}
 	pthread_mutex_unlock(&qp->device->lock);
 	unmap_mapping(unused);
-	if (rc != 0)
+	if (rc != 0) {
+		forget_device(qp->device, &entry);
 		return rc;
+	}
 	import->rkey = rkey;
 	import->address = memory->address;
 	import->length = memory->length;
@@ -206,13 +238,14 @@ void local_forget_memory(struct ibv_qp *ibv, uint32_t rkey)
 {
 	struct local_qp *qp = local_qp_of(ibv);
 	struct local_mapping *unused = NULL;
-	struct local_key entry;
+	struct local_key entry = { 0 };
 
 	pthread_mutex_lock(&qp->device->lock);
 	if (local_keys_remove(&qp->imports, rkey, &entry))
 		unused = drop_mapping(entry.mapping);
 	pthread_mutex_unlock(&qp->device->lock);
 	unmap_mapping(unused);
+	forget_device(qp->device, &entry);
 }
 
 void local_forget_all(struct local_qp *qp)

@@ -45,6 +45,9 @@ uint32_t local_keys_add(struct local_keys *keys, const struct local_key *entry)
 		slot->length = entry->length;
 		slot->base = entry->base;
 		slot->mapping = entry->mapping;
+		slot->gpu = entry->gpu;
+		slot->device = entry->device;
+		slot->region = entry->region;
 		key = keys->key_class | slot->generation << 16 | index;
 		/* pairs with the load-acquire of local_keys_find */
 		kvr_store_release(&slot->key, key);

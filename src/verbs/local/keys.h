@@ -30,6 +30,9 @@ struct KVR_ALIGNED(KVR_CACHE_LINE) local_key {
 	uint8_t *base; /* where the byte at `address` lies in this process; NULL: not here (MEMORY_PROCESS) */
 	struct local_mapping *mapping;
 	uint32_t generation; /* writer's */
+	uint32_t gpu;        /* with `device` */
+	uint64_t device;     /* GPU memory: its address there, never touched by the processor; 0: host memory */
+	void *region;        /* GPU memory: verbs_gpu_memory.region */
 };
 KVR_STATIC_ASSERT(sizeof(struct local_key) == KVR_CACHE_LINE, "a look-up is one cache line");
 

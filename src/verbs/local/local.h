@@ -61,7 +61,8 @@ struct local_device {
 	struct ibv_context context;
 	bool server;
 	uint64_t slice_bytes;
-	struct local_keys keys; /* of local memory; read by polling threads */
+	const struct verbs_gpu_table *gpu; /* NULL: no GPU memory */
+	struct local_keys keys;            /* of local memory; read by polling threads */
 
 	pthread_mutex_t lock; /* what follows, and writing `keys` */
 	struct list_node areas;
@@ -116,6 +117,16 @@ struct local_send {
 };
 KVR_STATIC_ASSERT(sizeof(struct local_send) == 32, "two scatter entries fit the first line of a posted send");
 
+/* Copies between the server's memory and one GPU's, of one completion queue. */
+struct local_lane {
+	struct local_cq *cq;
+	void *lane;     /* the table's */
+	uint64_t put;   /* polling thread: copies put into it ... */
+	uint64_t done;  /* ... and ended, as far as was looked */
+	bool failed;    /* the GPU is lost */
+	bool is_unsent; /* something was put and not published */
+};
+
 struct local_cq {
 	struct ibv_cq cq;
 	/* polling thread */
@@ -126,6 +137,8 @@ struct local_cq {
 	uint32_t jobs;  /* handed to `helper` and not collected */
 	/* made when the first memory of kind MEMORY_PROCESS is imported; published with release */
 	struct helper *helper;
+	/* made when the first memory on that GPU is imported; published with release */
+	struct local_lane *lanes[VERBS_GPUS_MAX];
 	/* read only */
 	int epoll_fd; /* readable when one of the wake sockets or self_fd is */
 	int self_fd;  /* eventfd: this side's own work can go on */
@@ -180,17 +193,22 @@ struct local_qp {
 	struct local_receive_queue own_queue;
 	struct local_cq_link recv_link, send_link; /* on `started` of both queues (once when they are the same) */
 
-	/* send queue: polling thread. head <= exec <= tail: completed, executed, posted */
+	/* send queue: polling thread. head <= done <= exec <= tail: completed, executed, begun, posted. What the processor
+	 * moves is executed when it has begun (done = exec), unless it waits for copies of a GPU before it. */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint8_t *sends;
 	uint32_t send_stride;
 	uint32_t send_mask;
 	uint32_t send_head;
+	uint32_t send_done;
 	uint32_t send_exec;
 	uint32_t send_tail;
 	uint32_t send_depth;
 	uint32_t sge_max;
 	uint32_t inline_max;
 	struct list_node busy;
+	struct local_lane *lane; /* that has copies of it; NULL: none under way */
+	uint64_t lane_end;       /* behind the last of them */
+	uint64_t gpu_address;    /* sends[send_exec] is on GPU memory: where its next byte lies there; 0: it is not */
 	bool job_running;
 	bool begun;         /* sends[send_exec] is partly moved: */
 	uint8_t *far;       /*   where its next byte lies in the client's memory, */
@@ -314,6 +332,21 @@ void *local_map_shared(int fd, uint64_t bytes, int flags);
 /* Gets all pages of a mapping of the file, huge ones where there are any, so that neither side meets an error at first
  * touch. 0, -ENOMEM. */
 KVR_MUST_CHECK int local_populate(int fd, void *address, uint64_t bytes);
+
+/* gpu.c ----------------------------------------------------------------------------------------------------------- */
+/* The lane of this queue's polling thread to that GPU, made if there is none. Not the polling thread. 0 or -errno. */
+int local_cq_need_lane(struct local_cq *cq, uint32_t gpu);
+void local_cq_close_lanes(struct local_cq *cq);
+/* Polling thread: whether sends[send_exec] may begin while copies before it are under way in qp->lane. */
+bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *send);
+/* Polling thread: puts copies of sends[send_exec] (begun, gpu_address set) into the lane. True when all are in. */
+bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budget);
+/* Polling thread: publishes what was put. */
+void local_gpu_publish(struct local_qp *qp);
+/* Polling thread: work requests whose copies have ended are executed. */
+void local_gpu_collect(struct local_qp *qp);
+/* True when local_gpu_collect would get on. */
+bool local_gpu_has_news(struct local_qp *qp);
 
 /* process.c ------------------------------------------------------------------------------------------------------- */
 /* Opens what is needed to know the process again; pid 0 in `process` when it can't be known. */

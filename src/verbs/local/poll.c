@@ -20,7 +20,7 @@ static int retire_sends(struct local_qp *qp, int capacity, struct ibv_wc *wc)
 {
 	int count = 0;
 
-	while (qp->send_head != qp->send_exec) {
+	while (qp->send_head != qp->send_done) {
 		const struct local_send *send = local_send_at(qp, qp->send_head);
 
 		if (send->status != IBV_WC_SUCCESS || (send->flags & IBV_SEND_SIGNALED)) {
@@ -50,7 +50,7 @@ static int poll_sends(struct local_cq *cq, int capacity, struct ibv_wc *wc)
 	list_for_each_safe(node, &cq->busy) {
 		struct local_qp *qp = KVR_CONTAINER_OF(node, struct local_qp, busy);
 
-		if (qp->send_exec != qp->send_tail)
+		if (qp->send_exec != qp->send_tail || qp->lane)
 			local_qp_run(qp, &budget);
 		count += retire_sends(qp, capacity - count, wc + count);
 		if (qp->send_head == qp->send_tail)
@@ -98,7 +98,7 @@ static int poll_receives(struct local_cq *cq, int capacity, struct ibv_wc *wc)
 			continue; /* here for its sends, which `busy` has */
 		prefetch_slot(&cq->started, node);
 		/* Sends go on, too, when only the queue of the receives is polled. */
-		if (KVR_UNLIKELY(qp->qp.send_cq != &cq->cq && qp->send_exec != qp->send_tail))
+		if (KVR_UNLIKELY(qp->qp.send_cq != &cq->cq && (qp->send_exec != qp->send_tail || qp->lane)))
 			local_qp_run(qp, &budget);
 		count += local_qp_receive(qp, capacity - count, wc + count);
 		if (count == capacity) {

@@ -281,9 +281,12 @@ void local_qp_to_error(struct local_qp *qp, enum local_closed reason)
 		kvr_store_release(&qp->job.cancel, 1);
 		return;
 	}
+	if (qp->lane)
+		return; /* local_gpu_collect comes back when its copies have ended */
 	qp->begun = false;
 	while (qp->send_exec != qp->send_tail)
 		local_send_at(qp, qp->send_exec++)->status = IBV_WC_WR_FLUSH_ERR;
+	qp->send_done = qp->send_exec;
 }
 
 void local_qp_fail(struct ibv_qp *ibv)
@@ -297,7 +300,7 @@ bool local_qp_idle(const struct ibv_qp *ibv)
 
 	if (!qp->is_started)
 		return true;
-	/* a transfer that the helper has is still between head and tail */
+	/* a transfer that the helper or a GPU has is still between head and tail */
 	return qp->failed && qp->send_head == qp->send_tail && qp->own_queue.head == qp->own_queue.tail;
 }
 

@@ -22,6 +22,13 @@ static enum ibv_wc_status begin_transfer(struct local_qp *qp, struct local_send 
 	if (KVR_UNLIKELY(!far || !local_key_covers(far, send->remote, send->length)))
 		return IBV_WC_REM_ACCESS_ERR;
 	qp->far = far->base ? far->base + (send->remote - far->address) : NULL;
+	qp->gpu_address = 0;
+	if (far->device != 0) {
+		qp->gpu_address = far->device + (send->remote - far->address);
+		/* pairs with the store-release in local_cq_need_lane, which was before the key was given out */
+		qp->lane = kvr_load_acquire(&local_cq_of(qp->qp.send_cq)->lanes[far->gpu]);
+		qp->lane_end = qp->lane->put;
+	}
 	qp->moved = 0;
 	qp->sge_index = 0;
 	qp->sge_moved = 0;
@@ -102,19 +109,33 @@ static bool run_transfer(struct local_qp *qp, struct local_send *send, uint64_t 
 {
 	if (!qp->begun && send->length > 0) {
 		send->status = (uint8_t)begin_transfer(qp, send);
-		if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
+		if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS)) {
+			send->remote = qp->lane ? qp->lane->put : 0; /* it ends behind what is under way */
 			return true;
-		if (!qp->far) {
+		}
+		if (!qp->far && qp->gpu_address == 0) {
 			/* The helper takes it; tried again in a later poll when it has no room. */
 			qp->job_running = local_process_submit(qp, send);
 			qp->begun = qp->job_running;
 			return false;
 		}
 	}
+	if (qp->begun && qp->gpu_address != 0)
+		return local_gpu_put(qp, send, budget);
 	if (qp->begun && qp->far && !move_bytes(qp, send, budget))
 		return false;
 	return finish_transfer(qp, send);
 }
+
+/* sends[send_exec] was executed by the processor, with nothing under way before it. */
+static void executed_one(struct local_qp *qp, const struct local_send *send)
+{
+	qp->send_exec++;
+	qp->send_done = qp->send_exec;
+	if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
+		local_qp_to_error(qp, LOCAL_CLOSED);
+}
+
 void local_qp_transfer_done(struct local_qp *qp, int result)
 {
 	struct local_send *send = local_send_at(qp, qp->send_exec);
@@ -130,9 +151,7 @@ void local_qp_transfer_done(struct local_qp *qp, int result)
 			return; /* its immediate waits for a slot: local_qp_run goes on with that */
 	}
 	qp->begun = false;
-	qp->send_exec++;
-	if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
-		local_qp_to_error(qp, LOCAL_CLOSED);
+	executed_one(qp, send);
 }
 
 static void prefetch_next(const struct local_qp *qp)
@@ -143,10 +162,14 @@ static void prefetch_next(const struct local_qp *qp)
 
 void local_qp_run(struct local_qp *qp, uint64_t *budget)
 {
+	if (qp->lane)
+		local_gpu_collect(qp);
 	while (qp->send_exec != qp->send_tail && *budget > 0 && !qp->job_running) {
 		struct local_send *send = local_send_at(qp, qp->send_exec);
 		bool executed;
 
+		if (qp->lane && (qp->failed || !local_gpu_may_follow(qp, send)))
+			break;
 		prefetch_next(qp);
 		if (send->opcode == IBV_WR_SEND || send->opcode == IBV_WR_SEND_WITH_IMM) {
 			local_copy_flush();
@@ -157,11 +180,13 @@ void local_qp_run(struct local_qp *qp, uint64_t *budget)
 		if (!executed)
 			break;
 		qp->begun = false;
-		qp->send_exec++;
 		*budget -= kvr_min_u64(*budget, REQUEST_COST);
-		if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
-			local_qp_to_error(qp, LOCAL_CLOSED);
+		if (qp->lane)
+			qp->send_exec++; /* executed when its copies have ended */
+		else
+			executed_one(qp, send);
 	}
+	local_gpu_publish(qp);
 	local_copy_flush();
 	if (qp->wake_due)
 		local_qp_wake_peer(qp);
@@ -169,7 +194,7 @@ void local_qp_run(struct local_qp *qp, uint64_t *budget)
 
 void local_qp_posted(struct local_qp *qp)
 {
-	while (qp->send_exec != qp->send_tail && !qp->job_running) {
+	while (qp->send_exec != qp->send_tail && !qp->job_running && !qp->lane) {
 		struct local_send *send = local_send_at(qp, qp->send_exec);
 
 		if (KVR_UNLIKELY(qp->failed))
@@ -177,9 +202,7 @@ void local_qp_posted(struct local_qp *qp)
 		else if ((send->opcode != IBV_WR_SEND && send->opcode != IBV_WR_SEND_WITH_IMM) ||
 			!local_qp_transmit(qp, send))
 			break;
-		qp->send_exec++;
-		if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS))
-			local_qp_to_error(qp, LOCAL_CLOSED);
+		executed_one(qp, send);
 	}
 	if (qp->wake_due)
 		local_qp_wake_peer(qp);
@@ -189,12 +212,16 @@ bool local_qp_has_work(struct local_qp *qp)
 {
 	const struct local_send *next = local_send_at(qp, qp->send_exec);
 
-	if (qp->send_head != qp->send_exec || (qp->failed && qp->own_queue.head != qp->own_queue.tail))
+	if (qp->send_head != qp->send_done || (qp->failed && qp->own_queue.head != qp->own_queue.tail))
 		return true;
 	if (qp->job_running)
 		return kvr_load_acquire(&qp->job.done) != 0;
+	if (qp->lane && local_gpu_has_news(qp))
+		return true;
 	if (qp->send_exec == qp->send_tail)
 		return false;
+	if (qp->lane)
+		return !qp->failed && local_gpu_may_follow(qp, next);
 	/* WRITE with immediate may have moved its bytes and wait for a slot; polling it in vain is harmless. */
 	return (next->opcode != IBV_WR_SEND && next->opcode != IBV_WR_SEND_WITH_IMM) || local_qp_can_transmit(qp);
 }

@@ -1,0 +1,68 @@
+/* gpu.c - planes that lie in GPU memory: told apart, and described to a server on this host. */
+#include <errno.h>
+#include <string.h>
+
+#include "client/client_private.h"
+
+/* The library is not loaded for this: without it in the process no address is one of GPU memory. */
+static bool gpu_usable(struct kvr_client *client)
+{
+	char reason[200];
+
+	if (client->gpu.pointer_attribute)
+		return true;
+	if (!gpu_driver_present(NULL))
+		return false;
+	return gpu_driver_load(NULL, &client->gpu, reason, sizeof(reason)) == 0;
+}
+
+bool client_gpu_holds(struct kvr_client *client, uint64_t address)
+{
+	return gpu_usable(client) && gpu_is_device(&client->gpu, address);
+}
+
+uint64_t client_gpu_end(struct kvr_client *client, uint64_t address)
+{
+	struct gpu_allocation allocation;
+	char reason[200];
+
+	if (!client_gpu_holds(client, address))
+		return UINT64_MAX;
+	if (gpu_find_allocation(&client->gpu, address, &allocation, reason, sizeof(reason)))
+		return address;
+	return allocation.base + allocation.bytes;
+}
+
+int client_gpu_export(struct kvr_client *client, uint64_t address, uint64_t length, struct gpu_export *description)
+{
+	char reason[300];
+	int error;
+
+	if (!client->device->driver->moved_by_peer) {
+		error_text_set(
+			"%llu bytes at 0x%llx are GPU memory, which the driver %s does not reach: connect to a server on "
+			"this host (unix:), or register host memory",
+			(unsigned long long)length, (unsigned long long)address, client->device->driver->name);
+		return -EOPNOTSUPP;
+	}
+	error = gpu_export_region(&client->gpu, address, length, description, reason, sizeof(reason));
+	if (error)
+		error_text_set("%s", reason);
+	return error;
+}
+
+void client_gpu_fini(struct kvr_client *client)
+{
+	gpu_driver_unload(&client->gpu);
+}
+
+bool client_gpu_forgetting(const struct kvr_client *client)
+{
+	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
+		const struct client_region *region = &client->regions[i];
+
+		if (region->mr && region->on_gpu && region->users == 0 && region->announced)
+			return true;
+	}
+	return false;
+}

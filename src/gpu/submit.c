@@ -1,0 +1,363 @@
+/* submit.c - the submit thread of a GPU: launches what lanes have published, sees it end, sleeps without work. */
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "gpu/gpu_private.h"
+
+static const struct gpu_piece *piece_at(const struct gpu_lane *lane, uint64_t position)
+{
+	return &lane->ring[position & (GPU_LANE_PIECES - 1)];
+}
+
+/* ---- what is lost ----------------------------------------------------------------------------------------------- */
+
+static void finish_lane(struct gpu_lane *lane, uint64_t done, bool failed)
+{
+	if (failed)
+		kvr_store_relaxed(&lane->failed, 1);
+	/* pairs with the load-acquire of the poll core: bytes, and the failure, are there before the position */
+	kvr_store_release(&lane->done, done);
+	if (lane->progress)
+		lane->progress(lane->argument);
+}
+
+/* All that was published ends with the failure. */
+static void end_all(struct gpu *gpu)
+{
+	gpu->slot_count = 0;
+	gpu->kernel_count = 0;
+	for (uint32_t i = 0; i < kvr_load_acquire(&gpu->lane_count); i++) {
+		struct gpu_lane *lane = kvr_load_acquire(&gpu->lanes[i]);
+		uint64_t published = lane ? kvr_load_acquire(&lane->published) : 0;
+
+		if (!lane || kvr_load_relaxed(&lane->done) == published)
+			continue;
+		lane->under_way = 0;
+		lane->launched = published;
+		finish_lane(lane, published, true);
+	}
+}
+
+void gpu_fail(struct gpu *gpu, int code, const char *what)
+{
+	char text[128];
+
+	snprintf(gpu->failure, sizeof(gpu->failure), "%s: %s", what,
+		gpu_driver_error(&gpu->gpus->driver, code, text, sizeof(text)));
+	kvr_counter_add(&gpu->counters.failures_total, 1);
+	kvr_store_release(&gpu->failed, 1);
+	log_error("gpu %u (%s) is lost: %s; clients with memory on it are cut off, restart the server to use it again",
+		gpu->index, gpu->name, gpu->failure);
+	end_all(gpu);
+}
+
+/* ---- launching -------------------------------------------------------------------------------------------------- */
+
+static bool in_one_slice(const struct gpus *gpus, uint64_t host, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < kvr_load_acquire(&gpus->area_count); i++) {
+		const struct gpu_area *area = &gpus->areas[i];
+		uint64_t first = host - area->address;
+
+		if (first < area->bytes)
+			return first / GPU_HOST_SLICE == (first + bytes - 1) / GPU_HOST_SLICE;
+	}
+	return false;
+}
+
+/* The length of what is contiguous on both sides from `position` on, up to `limit` pieces; *pieces of them. */
+static uint64_t measure_run(const struct gpu_lane *lane, uint64_t position, uint64_t limit, uint64_t *pieces)
+{
+	const struct gpu_piece *first = piece_at(lane, position);
+	uint64_t bytes = first->bytes;
+	uint64_t count = 1;
+
+	while (count < limit) {
+		const struct gpu_piece *next = piece_at(lane, position + count);
+
+		if (next->to_device != first->to_device || next->to != first->to + bytes ||
+			next->from != first->from + bytes)
+			break;
+		bytes += next->bytes;
+		count++;
+	}
+	*pieces = count;
+	return bytes;
+}
+
+static bool suits_engine(const struct gpu *gpu, const struct gpu_piece *piece, uint64_t bytes, bool few)
+{
+	return (bytes >= GPU_ENGINE_BYTES || few) && !gpu->gpus->options.no_engine &&
+		in_one_slice(gpu->gpus, piece->to_device ? piece->from : piece->to, bytes);
+}
+
+static void count_bytes(struct gpu *gpu, const struct gpu_piece *piece, uint64_t bytes)
+{
+	if (piece->to_device)
+		kvr_counter_add(&gpu->counters.to_device_bytes_total, bytes);
+	else
+		kvr_counter_add(&gpu->counters.to_host_bytes_total, bytes);
+}
+
+/* Runs of one direction from `position` on, large ones or, with nothing else to do, a few, by the copy engine. The pieces taken;
+ * 0: the kernel is to have the first one; *code says how it went. */
+static uint64_t launch_engine(struct gpu *gpu, struct gpu_slot *slot, const struct gpu_lane *lane, uint64_t position,
+	uint64_t limit, int *code)
+{
+	const struct gpu_driver *driver = &gpu->gpus->driver;
+	const struct gpu_piece *first = piece_at(lane, position);
+	bool few = limit <= GPU_ENGINE_FEW && gpu->slot_count == 0;
+	uint64_t taken = 0;
+
+	for (uint32_t runs = 0; runs < GPU_ENGINE_RUNS && taken < limit; runs++) {
+		const struct gpu_piece *piece = piece_at(lane, position + taken);
+		uint64_t pieces;
+		uint64_t bytes = measure_run(lane, position + taken, limit - taken, &pieces);
+
+		if (piece->to_device != first->to_device || !suits_engine(gpu, piece, bytes, few))
+			break;
+		*code = piece->to_device
+			? driver->copy_to_device(piece->to, (const void *)(uintptr_t)piece->from, bytes, slot->stream)
+			: driver->copy_to_host((void *)(uintptr_t)piece->to, piece->from, bytes, slot->stream);
+		if (*code != GPU_DONE)
+			return taken;
+		kvr_counter_add(&gpu->counters.engine_copies_total, 1);
+		count_bytes(gpu, piece, bytes);
+		taken += pieces;
+	}
+	if (taken > 0)
+		*code = driver->write_value(slot->stream, (gpu_address)(uintptr_t)slot->flag, slot->value, 0);
+	return taken;
+}
+
+/* Pieces up to the next one that the copy engine should have; *shift: tiles of the largest one, as a power of two. */
+static uint64_t measure_kernel(
+	struct gpu *gpu, const struct gpu_lane *lane, uint64_t position, uint64_t limit, uint32_t *shift)
+{
+	uint32_t largest = 0;
+	uint64_t taken = 0;
+
+	while (taken < limit) {
+		const struct gpu_piece *piece = piece_at(lane, position + taken);
+		uint64_t pieces = 1;
+
+		/* Only pieces of full size can be parts of a large one. */
+		if (piece->bytes == GPU_PIECE_BYTES_MAX &&
+			suits_engine(gpu, piece, measure_run(lane, position + taken, limit - taken, &pieces), false) &&
+			taken > 0)
+			break;
+		for (uint64_t i = 0; i < pieces; i++) {
+			piece = piece_at(lane, position + taken + i);
+			if (piece->bytes > largest)
+				largest = piece->bytes;
+			count_bytes(gpu, piece, piece->bytes);
+		}
+		taken += pieces;
+	}
+	*shift = 0;
+	while ((GPU_TILE_BYTES << *shift) < largest)
+		(*shift)++;
+	return taken;
+}
+
+static uint64_t launch_kernel(struct gpu *gpu, struct gpu_slot *slot, const struct gpu_lane *lane, uint64_t position,
+	uint64_t limit, int *code)
+{
+	const struct gpus_options *options = &gpu->gpus->options;
+	const struct gpu_piece *ring = lane->ring;
+	uint32_t first = (uint32_t)(position & (GPU_LANE_PIECES - 1));
+	uint32_t mask = GPU_LANE_PIECES - 1;
+	uint32_t shift, count, blocks, warps = options->block_threads / 32;
+	uint64_t taken = measure_kernel(gpu, lane, position, limit, &shift);
+	void *parameters[] = { &ring, &first, &mask, &count, &shift, &slot->arrivals, &slot->flag, &slot->value };
+
+	count = (uint32_t)taken;
+	/* No more blocks than have something to do. */
+	blocks = ((count << shift) + warps - 1) / warps;
+	if (blocks > options->blocks)
+		blocks = options->blocks;
+	*code = gpu->gpus->driver.launch(
+		gpu->copy, blocks, 1, 1, options->block_threads, 1, 1, 0, slot->stream, parameters, NULL);
+	kvr_counter_add(&gpu->counters.launches_total, 1);
+	return taken;
+}
+
+/* False: the launch failed. */
+static bool launch(struct gpu *gpu, struct gpu_lane *lane, uint64_t limit, uint64_t now_ns)
+{
+	struct gpu_slot *slot = &gpu->slots[(gpu->first_slot + gpu->slot_count) % GPU_SLOTS];
+	uint64_t taken;
+	int code = GPU_DONE;
+
+	slot->value++;
+	slot->lane = lane;
+	slot->look_ns = now_ns + GPU_LOOK_NS;
+	slot->is_kernel = false;
+	taken = launch_engine(gpu, slot, lane, lane->launched, limit, &code);
+	if (taken == 0 && code == GPU_DONE) {
+		if (gpu->kernel_count == GPU_KERNELS_AT_ONCE)
+			return true;
+		slot->is_kernel = true;
+		taken = launch_kernel(gpu, slot, lane, lane->launched, limit, &code);
+	}
+	if (code != GPU_DONE) {
+		gpu_fail(gpu, code, slot->is_kernel ? "the copy kernel could not be launched" : "a copy was refused");
+		return false;
+	}
+	kvr_counter_add(&gpu->counters.pieces_total, taken);
+	lane->launched += taken;
+	lane->under_way++;
+	slot->end = lane->launched;
+	gpu->slot_count++;
+	gpu->kernel_count += slot->is_kernel;
+	return true;
+}
+
+/* A lane after the other. */
+static bool launch_all(struct gpu *gpu, uint64_t now_ns)
+{
+	uint32_t lanes = kvr_load_acquire(&gpu->lane_count);
+	bool busy = false;
+
+	if (KVR_UNLIKELY(kvr_load_relaxed(&gpu->failed))) {
+		end_all(gpu);
+		return false;
+	}
+	for (uint32_t i = 0; i < lanes && gpu->slot_count < GPU_SLOTS; i++) {
+		uint32_t place = (gpu->next_lane + i) % lanes;
+		struct gpu_lane *lane = kvr_load_acquire(&gpu->lanes[place]);
+		uint64_t waiting, before;
+
+		if (!lane)
+			continue;
+		/* pairs with the store-release of gpu_lane_publish */
+		waiting = kvr_load_acquire(&lane->published) - lane->launched;
+		if (waiting == 0)
+			continue;
+		before = lane->launched;
+		if (!launch(gpu, lane, kvr_min_u64(waiting, GPU_LAUNCH_PIECES), now_ns))
+			return true;
+		busy |= lane->launched != before;
+	}
+	if (lanes > 0)
+		gpu->next_lane = (gpu->next_lane + 1) % lanes;
+	return busy;
+}
+
+/* ---- what has ended --------------------------------------------------------------------------------------------- */
+
+/* In the order of launching, so that positions end in order. */
+static bool collect(struct gpu *gpu, uint64_t now_ns)
+{
+	bool busy = false;
+
+	while (gpu->slot_count > 0) {
+		struct gpu_slot *slot = &gpu->slots[gpu->first_slot];
+		int code;
+
+		/* pairs with the kernel's fence: what it copied is there when the flag is */
+		if (kvr_load_acquire(slot->flag) != slot->value) {
+			if (now_ns < slot->look_ns)
+				break;
+			slot->look_ns = now_ns + GPU_LOOK_NS;
+			code = fault_point("gpu_submit/look") ? 999 : gpu->gpus->driver.stream_query(slot->stream);
+			if (code != GPU_DONE && code != GPU_NOT_READY) {
+				gpu_fail(gpu, code, "copies did not end");
+				return true;
+			}
+			break;
+		}
+		gpu->first_slot = (gpu->first_slot + 1) % GPU_SLOTS;
+		gpu->slot_count--;
+		gpu->kernel_count -= slot->is_kernel;
+		slot->lane->under_way--;
+		finish_lane(slot->lane, slot->end, false);
+		busy = true;
+	}
+	return busy;
+}
+
+static void let_go(struct gpu *gpu)
+{
+	for (uint32_t i = 0; i < kvr_load_acquire(&gpu->lane_count); i++) {
+		struct gpu_lane *lane = kvr_load_acquire(&gpu->lanes[i]);
+
+		if (!lane || !kvr_load_acquire(&lane->closing) || lane->under_way > 0 ||
+			kvr_load_acquire(&lane->published) != lane->launched)
+			continue;
+		kvr_store_release(&gpu->lanes[i], NULL);
+		kvr_store_release(&lane->closed, 1);
+	}
+}
+
+bool gpu_submit_step(struct gpu *gpu, uint64_t now_ns)
+{
+	bool busy = collect(gpu, now_ns);
+
+	busy |= launch_all(gpu, now_ns);
+	if (KVR_UNLIKELY(!busy && gpu->slot_count == 0))
+		let_go(gpu);
+	return busy;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------- */
+
+void gpu_submit_wake(struct gpu *gpu)
+{
+	if (kvr_exchange(&gpu->sleeping, 0))
+		syscall(SYS_futex, &gpu->sleeping, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static bool has_news(struct gpu *gpu)
+{
+	for (uint32_t i = 0; i < kvr_load_acquire(&gpu->lane_count); i++) {
+		struct gpu_lane *lane = kvr_load_acquire(&gpu->lanes[i]);
+
+		if (lane && (kvr_load_acquire(&lane->published) != lane->launched || kvr_load_acquire(&lane->closing)))
+			return true;
+	}
+	return kvr_load_acquire(&gpu->stopping) != 0;
+}
+
+static void sleep_on(struct gpu *gpu)
+{
+	/* Looked at again behind the exchange, as whoever publishes looks at `sleeping` behind a fence. */
+	kvr_exchange(&gpu->sleeping, 1);
+	if (!has_news(gpu)) {
+		kvr_counter_add(&gpu->counters.sleeps_total, 1);
+		syscall(SYS_futex, &gpu->sleeping, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+	}
+	kvr_store_relaxed(&gpu->sleeping, 0);
+}
+
+void *gpu_submit_main(void *argument)
+{
+	struct gpu *gpu = argument;
+	const struct gpus_options *options = &gpu->gpus->options;
+	int code = gpu->gpus->driver.context_set(gpu->context);
+	uint32_t idle_turns = 0;
+
+	if (code != GPU_DONE)
+		gpu_fail(gpu, code, "its context can't be used");
+	while (!kvr_load_acquire(&gpu->stopping)) {
+		uint64_t now_ns = clock_now_ns();
+
+		if (gpu_submit_step(gpu, now_ns) || gpu->slot_count > 0) {
+			gpu->busy_ns = now_ns;
+			idle_turns = 0;
+		} else if (!options->never_sleep && idle_turns++ > 64 && now_ns - gpu->busy_ns > options->spin_ns) {
+			sleep_on(gpu);
+			gpu->busy_ns = clock_now_ns();
+			idle_turns = 0;
+		} else {
+			kvr_cpu_pause();
+		}
+	}
+	return NULL;
+}
