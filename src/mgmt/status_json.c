@@ -364,7 +364,8 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	gpus_json(sources, out);
 	loops_json(sources, now_ns, out);
 	key(out, "plan");
-	text_append(out, "%s", sources->plan_json ? sources->plan_json : "null");
+	text_append(out, "%.*s", sources->plan_json ? (int)strcspn(sources->plan_json, "\n") : 4,
+		sources->plan_json ? sources->plan_json : "null");
 	key(out, "options");
 	text_append(out, "%s}\n", sources->options_json);
 }

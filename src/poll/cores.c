@@ -170,6 +170,17 @@ int cores_bind(pid_t thread, const int *cores, uint32_t count)
 	return error;
 }
 
+int cores_move_self(int core)
+{
+	union affinity one;
+
+	if (core < 0 || core >= CORES_MAX)
+		return -EINVAL;
+	memset(&one, 0, sizeof(one));
+	CPU_SET_S((size_t)core, sizeof(one), &one.set);
+	return sched_setaffinity(0, sizeof(one), &one.set) ? -errno : 0;
+}
+
 bool cores_is_pinned(pid_t thread, int core)
 {
 	union affinity affinity;

@@ -24,6 +24,8 @@ int cores_parse(const char *text, int *cores, uint32_t capacity);
 /* Binds a thread of this process (0: the caller) to some cores by hwloc, and verifies that its affinity is just these afterwards.
  * Whether the process was given them is the caller's to know. 0, -EINVAL (a control group does not allow all of them), -errno. */
 KVR_MUST_CHECK int cores_bind(pid_t thread, const int *cores, uint32_t count);
+/* Puts the calling thread, which lives for a moment, on one core: one system call, nothing is verified. 0, -errno. */
+KVR_MUST_CHECK int cores_move_self(int core);
 /* Is the thread's affinity just that core? One cheap system call; a cpuset that was changed shows here. */
 bool cores_is_pinned(pid_t thread, int core);
 /* Pins the calling thread and verifies that it runs there. 0, -EINVAL (the thread's affinity, as it was inherited, does not allow

@@ -43,6 +43,7 @@ struct plan_options {
 	uint32_t cores;      /* poll cores; 0: one a rail, at least 1 */
 	uint32_t rails;      /* rails to use; 0: all that are fast */
 	uint64_t l1_bytes;   /* 0: no arenas */
+	bool adaptive;       /* threads sleep without work wherever they are */
 	bool local;          /* clients of this host alone: no rail is used */
 	const char *devices; /* names of the RDMA devices whose ports are rails, "mlx5_0,mlx5_1"; NULL: all */
 	uint32_t port;       /* of them, by number; 0: all */

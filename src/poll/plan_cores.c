@@ -97,8 +97,10 @@ static uint32_t decide_threads(struct planner *planner)
 	}
 	plan->busy = usable >= (plan->rail_count ? 2 : CORES_TO_SPIN_BESIDE_CLIENTS);
 	plan->shared = usable <= 2;
+	plan->pinned = plan->busy;
 	if (!plan->busy && usable > 1)
 		plan_warn(plan, "%s, and clients of this host poll there too: threads wait adaptively", why);
+	plan->busy &= !planner->options->adaptive;
 	if (usable == 1)
 		plan_warn(plan,
 			"%s: one thread polls and manages and does not spin, or it would take the core from all else",
@@ -326,7 +328,6 @@ void plan_cores(struct planner *planner)
 			place_group(planner, &groups.list[i]);
 		place_management(planner);
 	}
-	planner->plan->pinned = planner->plan->busy || planner->options->given_count;
 	place_helpers(planner);
 	warn_cores(planner);
 }

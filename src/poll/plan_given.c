@@ -122,7 +122,10 @@ static void decide_busy(struct planner *planner)
 	struct plan *plan = planner->plan;
 	uint32_t threads = planner->options->given_count, quota = planner->machine->quota_millis;
 
-	plan->busy = true;
+	plan->pinned = true;
+	plan->busy = !planner->options->adaptive;
+	if (!plan->busy)
+		return;
 	if (plan_count_free(planner, -1) == 0) {
 		plan->busy = false;
 		plan_warn(plan, "the given cores leave no physical core for anything else: threads wait adaptively");

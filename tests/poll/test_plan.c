@@ -551,6 +551,30 @@ static void a_server_of_local_clients_uses_no_rail_and_says_nothing_of_it(void *
 	assert_polls("4:-");
 }
 
+/* Who wants no spinning has the same places, and hears nothing of what only matters to threads that spin. */
+static void threads_that_sleep_are_pinned_as_well(void **state)
+{
+	static const int given[] = { 1, 2 };
+	struct plan_options options = { .adaptive = true, .local = true };
+
+	(void)state;
+	machine_free(&machine);
+	read_machine(SIBLINGS);
+	assert_int_equal(plan_make(machine, &options, &plan), 0);
+	assert_true(plan.pinned && !plan.busy);
+	assert_false(warned("isolated"));
+	options.given = given;
+	options.given_count = 2;
+	assert_int_equal(plan_make(machine, &options, &plan), 0);
+	assert_true(plan.pinned && !plan.busy);
+	assert_int_equal(plan.warning_count, 0);
+	machine_free(&machine);
+	read_machine("synthetic core:2 pu:1\n");
+	options.given_count = 0;
+	assert_int_equal(plan_make(machine, &options, &plan), 0);
+	assert_false(plan.pinned || plan.busy);
+}
+
 static void rails_are_the_devices_that_are_named(void **state)
 {
 	struct plan_options options = { .devices = "b,ab" };
@@ -680,6 +704,7 @@ int main(void)
 		cmocka_unit_test(given_cores_are_used_as_they_are_and_poll_what_is_near),
 		cmocka_unit_test(what_speaks_against_given_cores_is_said),
 		cmocka_unit_test(a_server_of_local_clients_uses_no_rail_and_says_nothing_of_it),
+		cmocka_unit_test(threads_that_sleep_are_pinned_as_well),
 		cmocka_unit_test(rails_are_the_devices_that_are_named),
 		cmocka_unit_test(each_decision_is_a_line_with_its_reason),
 		cmocka_unit_test(memory_of_a_node_is_touched_by_its_own_cores),

@@ -24,7 +24,7 @@ static void touch_thread_begin(void *context, unsigned thread)
 {
 	const struct touching *touching = context;
 
-	if (touching->cpu_count && cores_bind(0, &touching->cpus[thread % touching->cpu_count], 1) != 0)
+	if (touching->cpu_count && cores_move_self(touching->cpus[thread % touching->cpu_count]) != 0)
 		log_debug("memory: a thread that touches can't be put on core %d",
 			touching->cpus[thread % touching->cpu_count]);
 }

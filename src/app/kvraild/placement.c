@@ -61,6 +61,7 @@ void kvraild_plan_options(
 	options->cores = settings->poll_cores;
 	options->l1_bytes = settings->l1_bytes;
 	options->local = !plan->has_listen;
+	options->adaptive = settings->wait == KVRAILD_WAIT_ADAPTIVE;
 	if (settings->device[0])
 		options->devices = settings->device;
 	options->port = settings->device_port;
