@@ -342,6 +342,62 @@ static void loops_json(const struct status_sources *sources, uint64_t now_ns, st
 	text_append(out, "]");
 }
 
+static void place_json(struct l2_adapter *adapter, struct text *out)
+{
+	struct l2_stats stats;
+
+	memset(&stats, 0, sizeof(stats));
+	adapter->driver->get_stats(adapter, &stats);
+	open_object(out, NULL);
+	string(out, "name", adapter->name);
+	string(out, "kind", adapter->driver->kind);
+	number(out, "objects", stats.objects);
+	number(out, "bytes", stats.bytes);
+	number(out, "capacity_bytes", stats.capacity_bytes);
+	number(out, "loads", stats.loads);
+	number(out, "load_bytes", stats.load_bytes);
+	number(out, "stores", stats.stores);
+	number(out, "store_bytes", stats.store_bytes);
+	number(out, "misses", stats.misses);
+	number(out, "corrupt", stats.corrupt);
+	number(out, "errors", stats.errors);
+	number(out, "evicted", stats.evicted);
+	number(out, "evicted_bytes", stats.evicted_bytes);
+	number(out, "in_flight", stats.in_flight);
+	boolean(out, "scanning", stats.scanning);
+	boolean(out, "read_only", stats.read_only);
+	string(out, "condition", stats.condition);
+	text_append(out, "}");
+}
+
+static void l2_json(const struct status_sources *sources, struct text *out)
+{
+	static const char *const policies[] = { "all", "second-use", "none" };
+	const struct l2_counters *counters;
+
+	if (!sources->l2) {
+		key(out, "l2");
+		text_append(out, "null");
+		return;
+	}
+	counters = l2_get_counters(sources->l2);
+	open_object(out, "l2");
+	string(out, "policy", policies[l2_get_policy(sources->l2)]);
+	number(out, "lookups_now", kvr_load_relaxed(&counters->fetches_now));
+	number(out, "loads_now", kvr_load_relaxed(&counters->loads_now));
+	number(out, "load_bytes_now", kvr_load_relaxed(&counters->load_bytes_now));
+	number(out, "stores_waiting", kvr_load_relaxed(&counters->stores_waiting));
+	number(out, "stores_now", kvr_load_relaxed(&counters->stores_now));
+	number(out, "store_bytes_now", kvr_load_relaxed(&counters->store_bytes_now));
+#define ROW(name, help) number(out, #name, kvr_load_relaxed(&counters->name));
+	L2_COUNTERS(ROW)
+#undef ROW
+	open_array(out, "places");
+	for (uint32_t i = 0; i < l2_adapter_count(sources->l2); i++)
+		place_json(l2_adapter_at(sources->l2, i), out);
+	text_append(out, "]}");
+}
+
 void status_page_json(const struct status_sources *sources, const struct status_snapshot *snapshot,
 	const char *not_ready, uint64_t now_ns, struct text *out)
 {
@@ -357,6 +413,7 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	areas_json(sources, snapshot, out);
 	heap_json(sources, out);
 	cache_json(sources, snapshot, out);
+	l2_json(sources, out);
 	work_json(sources, snapshot, out);
 	models_json(sources, snapshot, out);
 	clients_json(sources, now_ns, out);

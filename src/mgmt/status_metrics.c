@@ -336,6 +336,69 @@ uint64_t status_model_tokens(const struct status_model *model, uint64_t l1_bytes
 	return token_bytes ? l1_bytes / token_bytes : 0;
 }
 
+static void engine_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct l2_counters none;
+	const struct l2_counters *counters = sources->l2 ? l2_get_counters(sources->l2) : &none;
+	static const struct counter totals[] = {
+#define ROW(name, help) { "l2_" #name "_total", help, offsetof(struct l2_counters, name) },
+		L2_COUNTERS(ROW)
+#undef ROW
+	};
+	static const struct counter gauges[] = {
+		{ "l2_lookups", "lookups that wait for L2", offsetof(struct l2_counters, fetches_now) },
+		{ "l2_loads", "loads under way", offsetof(struct l2_counters, loads_now) },
+		{ "l2_load_bytes", "memory of L1 that loads have under way",
+			offsetof(struct l2_counters, load_bytes_now) },
+		{ "l2_stores_waiting", "objects that wait to be written",
+			offsetof(struct l2_counters, stores_waiting) },
+		{ "l2_stores", "objects being written", offsetof(struct l2_counters, stores_now) },
+		{ "l2_store_bytes", "memory of L1 that these hold", offsetof(struct l2_counters, store_bytes_now) },
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(totals); i++)
+		single(out, totals[i].name, "counter", totals[i].help, counter_value(counters, &totals[i]));
+	for (size_t i = 0; i < KVR_COUNT_OF(gauges); i++)
+		single(out, gauges[i].name, "gauge", gauges[i].help, counter_value(counters, &gauges[i]));
+}
+
+/* One series a place. */
+static void place_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct {
+		struct counter counter;
+		const char *kind;
+	} rows[] = {
+#define ROW(name, field, kind, help) { { "l2_place_" name, help, offsetof(struct l2_stats, field) }, kind }
+		ROW("objects", objects, "gauge", "objects kept there, as far as is known"),
+		ROW("bytes", bytes, "gauge", "bytes of them"),
+		ROW("capacity_bytes", capacity_bytes, "gauge", "what it may take, 0: not limited"),
+		ROW("loads_total", loads, "counter", "objects read there"),
+		ROW("load_bytes_total", load_bytes, "counter", "bytes of them"),
+		ROW("stores_total", stores, "counter", "objects written there"),
+		ROW("store_bytes_total", store_bytes, "counter", "bytes of them"),
+		ROW("misses_total", misses, "counter", "objects that were not there"),
+		ROW("corrupt_total", corrupt, "counter", "objects whose bytes were not what had been stored"),
+		ROW("errors_total", errors, "counter", "requests that failed"),
+		ROW("evicted_total", evicted, "counter", "objects dropped to make room"),
+#undef ROW
+	};
+	uint32_t count = sources->l2 ? l2_adapter_count(sources->l2) : 0;
+	struct l2_stats stats[L2_ADAPTERS_MAX];
+
+	memset(stats, 0, sizeof(stats));
+	for (uint32_t k = 0; k < count; k++)
+		l2_adapter_at(sources->l2, k)->driver->get_stats(l2_adapter_at(sources->l2, k), &stats[k]);
+	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++) {
+		header(out, rows[i].counter.name, rows[i].kind, rows[i].counter.help);
+		for (uint32_t k = 0; k < count; k++) {
+			text_append(out, "kvrail_%s{", rows[i].counter.name);
+			label(out, "place", l2_adapter_at(sources->l2, k)->name);
+			text_append(out, "} %" PRIu64 "\n", counter_value(&stats[k], &rows[i].counter));
+		}
+	}
+}
+
 void status_page_metrics(const struct status_sources *sources, const struct status_snapshot *snapshot,
 	const char *not_ready, uint64_t now_ns, struct text *out)
 {
@@ -355,6 +418,8 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	management_metrics(sources, out);
 	cache_metrics(sources, out);
 	kept_metrics(sources, out);
+	engine_metrics(sources, out);
+	place_metrics(sources, out);
 	control_metrics(sources, out);
 	worker_metrics(sources, out);
 	gpu_metrics(sources, out);

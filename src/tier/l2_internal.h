@@ -11,11 +11,11 @@
 KVR_BEGIN_C
 
 /* What one turn does at most. */
-#define L2_STEP_ENDED 64u /* of each adapter */
-#define L2_STEP_ASKS 32u
-#define L2_STEP_LOADS 16u
-#define L2_STEP_STORES 16u /* of each adapter */
-#define L2_STEP_UNLOCKS 256u
+#define L2_STEP_ENDED 16u  /* of each adapter */
+#define L2_STEP_ASKS 16u
+#define L2_STEP_LOADS 8u
+#define L2_STEP_STORES 8u /* of each adapter */
+#define L2_STEP_UNLOCKS 64u
 #define L2_STEP_EVICTIONS 256u
 #define L2_EVICT_LIMIT 4096u /* entries evicted for one object, as management's for a STORE */
 

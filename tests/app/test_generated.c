@@ -71,6 +71,10 @@ static void the_reference_of_options_is_current(void **state)
 	text_append(&out, "# Options\n\nMade from the option tables by `man/update`.\n\n");
 	option_reference(&kvraild_options, &out);
 	text_append(&out, "\n");
+	for (uint32_t i = 0; l2_kind_at(i); i++) {
+		option_reference(l2_kind_at(i)->options, &out);
+		text_append(&out, "\n");
+	}
 	option_reference(&kvrailctl_options, &out);
 	text_append(&out, "\n");
 	option_reference(&replay_options, &out);

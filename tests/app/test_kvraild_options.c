@@ -70,6 +70,13 @@ static void contradictions_name_the_options(void **state)
 		"http = off\nadmin-token-file = /x\n", "--admin-token-file is for the pages of --http, which is off");
 	assert_refused("admin-token-file = /nonexistent\n",
 		"--admin-token-file: /nonexistent can't be read: No such file or directory");
+	assert_refused("l2 = floppy:/x\n", "--l2 floppy:/x: there is no such kind of place; there is: file");
+	assert_refused(
+		"l2 = /x\n", "--l2 /x: it names no kind; write KIND:PLACE, then ?name=value&name=value as wanted");
+	assert_refused("l2 = file:x\n", "--l2 file:x: the directory is not named from / on");
+	assert_refused("l2 = file:/x?sizze=1\n", "--l2 file:/x?sizze=1:1: unknown option sizze; did you mean size?");
+	assert_refused("l2 = file:/1\nl2 = file:/2\nl2 = file:/3\nl2 = file:/4\nl2 = file:/5\n",
+		"--l2: 5 places are given, at most 4 are possible");
 	assert_refused("require-tenant = yes\n", "--require-tenant needs at least one --tenant");
 	assert_refused("cores = x\n", "--cores x is no list of cores, as 2-5,8, and neither auto nor any");
 	assert_refused("cores = any\npoll-cores = 3\n",

@@ -47,6 +47,16 @@ void status_head(const json_t *status, struct text *out)
 		status_number(status, "cache.chunks"), status_number(status, "cache.chunk_tokens"),
 		status_number(status, "cache.objects"), status_number(status, "cache.staged"),
 		status_number(status, "cache.held_chunks"), status_number(status, "cache.evicted_chunks"));
+	if (json_is_object(json_object_get(status, "l2")))
+		text_append(out,
+			"  L2        %" PRIu64 " objects written, %" PRIu64 " dropped, %" PRIu64 " failed; %" PRIu64
+			" read, %" PRIu64 " corrupt; %" PRIu64 " lookups wait, %" PRIu64 " loads, %" PRIu64
+			" stores under way, %" PRIu64 " wait\n",
+			status_number(status, "l2.stored"), status_number(status, "l2.store_dropped"),
+			status_number(status, "l2.store_failed"), status_number(status, "l2.loaded"),
+			status_number(status, "l2.load_corrupt"), status_number(status, "l2.lookups_now"),
+			status_number(status, "l2.loads_now"), status_number(status, "l2.stores_now"),
+			status_number(status, "l2.stores_waiting"));
 	text_append(out, "  sessions  %" PRIu64 " of %" PRIu64 ", %" PRIu64 " locks, %" PRIu64 " pins\n",
 		status_number(status, "sessions.open"), status_number(status, "sessions.max"),
 		status_number(status, "sessions.locks"), status_number(status, "cache.pins"));
@@ -182,6 +192,39 @@ static void append_areas(const json_t *status, struct text *out)
 	table_fini(&table);
 }
 
+static void append_places(const json_t *status, struct text *out)
+{
+	struct table table = { 0, 0, 0, 0, false, NULL };
+	const json_t *l2 = json_object_get(status, "l2");
+	char sizes[4][TEXT_SHORT];
+	json_t *place;
+	size_t i;
+
+	if (!json_is_object(l2))
+		return;
+	table_begin(&table, "L2 PLACE|OBJECTS>|BYTES>|OF>|READ>|WRITTEN>|EVICTED>|CORRUPT>|ERRORS>|CONDITION");
+	json_array_foreach(status_array(l2, "places"), i, place)
+	{
+		table_cell(&table, "%s", status_string(place, "name"));
+		table_cell(&table, "%" PRIu64, status_number(place, "objects"));
+		table_cell(&table, "%s", text_size(sizes[0], status_number(place, "bytes")));
+		table_cell(&table, "%s",
+			status_number(place, "capacity_bytes")
+				? text_size(sizes[1], status_number(place, "capacity_bytes"))
+				: "-");
+		table_cell(&table, "%s", text_size(sizes[2], status_number(place, "load_bytes")));
+		table_cell(&table, "%s", text_size(sizes[3], status_number(place, "store_bytes")));
+		table_cell(&table, "%" PRIu64, status_number(place, "evicted"));
+		table_cell(&table, "%" PRIu64, status_number(place, "corrupt"));
+		table_cell(&table, "%" PRIu64, status_number(place, "errors"));
+		table_cell(&table, "%s%s%s", status_bool(place, "scanning") ? "being scanned " : "",
+			status_bool(place, "read_only") ? "read-only " : "",
+			status_string(place, "condition")[0] ? status_string(place, "condition") : "good");
+	}
+	append_table(out, &table);
+	table_fini(&table);
+}
+
 static void append_heap(const json_t *status, struct text *out)
 {
 	char sizes[4][TEXT_SHORT];
@@ -227,6 +270,7 @@ static void frame_status(const json_t *status, struct text *out)
 	status_models(status, out);
 	append_clients(status, out);
 	append_areas(status, out);
+	append_places(status, out);
 	append_loops(status, out);
 	append_heap(status, out);
 	append_plan(status, out);

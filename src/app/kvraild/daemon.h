@@ -55,6 +55,7 @@ struct daemon {
 	struct gpus *gpus;    /* NULL: none is used, */
 	char gpu_reason[200]; /* and why */
 	struct verbs_gpu_table gpu_table;
+	struct l2_options l2; /* its adapters until the server has them */
 	struct server *server;
 	struct loop *loops[STATUS_LOOPS_MAX]; /* of workers and, the last one, the management core */
 	uint32_t loop_count;

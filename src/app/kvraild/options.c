@@ -63,6 +63,26 @@ static const struct option_spec specs[] = {
 		"reach clients' GPU memory on this host; auto: when there is a GPU; on: without one the server does not start" },
 	{ "gpu-blocks", OPTION_U32, AT(gpu_blocks), 0, "0", "0", "64", "GPUs",
 		"thread blocks of a copy kernel, of which two run at once: more for small pages, fewer for the model's sake; 0: 8" },
+	{ "l2", OPTION_LIST, AT(l2), 0, NULL, NULL, NULL, "L2",
+		"KIND:PLACE[?name=value&...]: where chunks are kept that L1 has no room for, asked in this order; as "
+		"file:/var/cache/kvrail?size=100GiB, see docs/L2.md" },
+	{ "l2-policy", OPTION_CHOICE, AT(l2_policy), 0, "all", "all|second-use|none", NULL, "L2",
+		"what is written there: all that is stored, only what is used again while it is in L1, or nothing" },
+	{ "l2-evict-stored", OPTION_BOOL, AT(l2_evict_stored), 0, "no", NULL, NULL, "L2",
+		"what has been written there is the next that L1 evicts" },
+	{ "l2-wait", OPTION_TIME, AT(l2_wait_ns), 0, "2s", "0", "1h", "L2",
+		"how long a lookup that names no limit waits for it; 0: to the end" },
+	{ "l2-lookups", OPTION_U32, AT(l2_lookups), 0, "64", "1", "1024", "L2",
+		"lookups that ask it at once, further ones are answered from L1" },
+	{ "l2-loads", OPTION_U32, AT(l2_loads), 0, "64", "1", "4096", "L2", "objects that are loaded at once" },
+	{ "l2-load-memory", OPTION_SIZE, AT(l2_load_bytes), 0, "0", "0", "64TiB", "L2",
+		"memory of L1 that loads may have under way; 0: a quarter of it" },
+	{ "l2-stores", OPTION_U32, AT(l2_stores), 0, "32", "1", "4096", "L2",
+		"objects that are written at once to each place" },
+	{ "l2-store-queue", OPTION_U32, AT(l2_store_queue), 0, "1024", "1", "1048576", "L2",
+		"objects that wait or are being written, for each place; further ones are not written" },
+	{ "l2-store-memory", OPTION_SIZE, AT(l2_store_bytes), 0, "0", "0", "64TiB", "L2",
+		"memory of L1 that these may hold; 0: an eighth of it" },
 
 	{ "cores", OPTION_TEXT, TEXT(cores), "auto", NULL, NULL, "Cores",
 		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. auto: what "
@@ -200,6 +220,19 @@ static int plan_http(const struct kvraild_settings *settings, struct kvraild_pla
 		"--admin-token-file", settings->admin_token_file, 16, plan->token, sizeof(plan->token), error);
 }
 
+static int plan_l2(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
+{
+	int result = 0;
+
+	if (settings->l2.count > L2_ADAPTERS_MAX)
+		return refuse(error, "--l2: %u places are given, at most %u are possible", settings->l2.count,
+			L2_ADAPTERS_MAX);
+	for (uint32_t i = 0; !result && i < settings->l2.count; i++)
+		result = l2_place_read(settings->l2.items[i], &plan->l2[i], error);
+	plan->l2_count = settings->l2.count;
+	return result;
+}
+
 static int plan_cores(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
 {
 	static const size_t bytes = CORES_MAX * sizeof(int);
@@ -234,6 +267,8 @@ int kvraild_plan(const struct kvraild_settings *settings, struct kvraild_plan *p
 		result = plan_http(settings, plan, error);
 	if (!result)
 		result = kvraild_plan_tenants(settings, plan, error);
+	if (!result)
+		result = plan_l2(settings, plan, error);
 	if (!result)
 		result = plan_cores(settings, plan, error);
 	return result;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "app/kvraild/l2_places.h"
 #include "base/compiler.h"
 #include "base/stream.h"
 #include "config/option.h"
@@ -49,6 +50,11 @@ struct kvraild_settings {
 	uint64_t message_bytes;
 	uint32_t sessions, session_chunks;
 	uint64_t lock_ttl_ns, session_ttl_ns, silence_ns, registration_grace_ns, handshake_ns;
+	struct option_list l2;
+	uint32_t l2_policy;
+	bool l2_evict_stored;
+	uint64_t l2_wait_ns, l2_load_bytes, l2_store_bytes;
+	uint32_t l2_lookups, l2_loads, l2_stores, l2_store_queue;
 	struct option_list tenants, tenant_keys;
 	bool require_tenant;
 	uint64_t drain_timeout_ns, stall_ns;
@@ -95,6 +101,8 @@ struct kvraild_plan {
 	uint32_t gid_index;
 	bool has_http;
 	char token[KVRAILD_TOKEN_BYTES]; /* "": none */
+	struct l2_place_plan l2[L2_ADAPTERS_MAX];
+	uint32_t l2_count;
 	struct control_tenant tenants[KVRAILD_TENANTS_MAX];
 	uint32_t tenant_count;
 	struct kvraild_cores cores;

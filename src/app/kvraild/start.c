@@ -221,6 +221,50 @@ static int start_gpus(struct daemon *daemon, char *detail)
 	return daemon_start_gpus(daemon, detail, DETAIL);
 }
 
+/* ---- L2 ---- */
+
+static void finish_l2(struct daemon *daemon)
+{
+	for (uint32_t i = 0; i < daemon->l2.adapter_count; i++)
+		daemon->l2.adapters[i]->driver->close(daemon->l2.adapters[i]);
+	daemon->l2.adapter_count = 0;
+}
+
+static void fill_l2(const struct kvraild_settings *settings, struct l2_options *options)
+{
+	options->policy = (enum l2_policy)settings->l2_policy;
+	options->demote = settings->l2_evict_stored;
+	options->fetches_max = settings->l2_lookups;
+	options->loads_max = settings->l2_loads;
+	options->load_bytes_max = settings->l2_load_bytes;
+	options->stores_max = settings->l2_stores;
+	options->store_queue = settings->l2_store_queue;
+	options->store_bytes_max = settings->l2_store_bytes;
+}
+
+static int start_l2(struct daemon *daemon, char *detail)
+{
+	struct l2_options *l2 = &daemon->l2;
+	char text[512];
+
+	snprintf(detail, DETAIL, "none");
+	fill_l2(daemon->settings, l2);
+	for (uint32_t i = 0; i < daemon->plan->l2_count; i++) {
+		int error = l2_place_open(
+			&daemon->plan->l2[i], daemon->areas, daemon->area_count, &l2->adapters[i], text, sizeof(text));
+		size_t length = i ? strlen(detail) : 0;
+
+		if (error) {
+			log_error("--l2 %s: %s", daemon->settings->l2.items[i], text);
+			finish_l2(daemon);
+			return error;
+		}
+		l2->adapter_count = i + 1;
+		snprintf(detail + length, DETAIL - length, "%s%s", i ? ", " : "", l2->adapters[i]->name);
+	}
+	return 0;
+}
+
 /* ---- server ---- */
 
 static int start_server(struct daemon *daemon, char *detail)
@@ -257,7 +301,11 @@ static int start_server(struct daemon *daemon, char *detail)
 	options.require_tenant = settings->require_tenant;
 	options.trust_tcp = settings->trust_tcp;
 	options.version = "kvraild " KVRAIL_VERSION;
+	if (daemon->l2.adapter_count > 0)
+		options.l2 = &daemon->l2;
+	options.l2_deadline_ns = settings->l2_wait_ns;
 	error = server_create(&options, &daemon->server);
+	daemon->l2.adapter_count = 0; /* they are the server's */
 	if (error)
 		return error;
 	if (daemon->kept.keep)
@@ -311,6 +359,7 @@ static void fill_sources(struct daemon *daemon)
 	sources->loop_count = daemon->loop_count;
 	for (uint32_t i = 0; i < daemon->loop_count; i++)
 		sources->loops[i] = daemon->loops[i];
+	sources->l2 = server_l2(daemon->server);
 	sources->tenants = daemon->plan->tenants;
 	sources->tenant_count = daemon->plan->tenant_count;
 	sources->connections_max = daemon->settings->max_clients;
@@ -431,6 +480,7 @@ static const struct {
 	{ "device", start_device, finish_device },
 	{ "memory", start_memory, daemon_finish_memory },
 	{ "gpu", start_gpus, daemon_finish_gpus },
+	{ "L2", start_l2, finish_l2 },
 	{ "server", start_server, finish_server },
 	{ "loops", start_loops, daemon_free_loops },
 	{ "pages", start_pages, finish_pages },
