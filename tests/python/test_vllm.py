@@ -156,7 +156,7 @@ def test_a_hit_that_vllm_has_itself_is_let_go(vllm: Vllm) -> None:
 
 
 def test_a_server_that_does_not_answer_is_asked_again_and_then_given_up(server: Server, vllm: Vllm, monkeypatch: Any) -> None:
-    monkeypatch.setattr("kvrail.vllm.scheduler.LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr("kvrail.planner.LOOKUP_SECONDS", 0.05)
     server.pause()
     try:
         request = vllm.request("r", TOKENS)

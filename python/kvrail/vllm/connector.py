@@ -2,14 +2,22 @@
 in each worker."""
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Dict, Optional, Set
 
 from ..engine import Link, url_from
 from ..errors import KvrailError
+from ..mover import Mover
+from ..planner import Plan, Planner
 from .base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
-from .model import KvModel, extra_config, kv_layout
-from .scheduler import KvrailMetadata, Scheduler
-from .worker import Worker
+from .model import KvModel, extra_config, kv_layout, request_salt
+
+
+@dataclass
+class KvrailMetadata(KVConnectorMetadata):  # type: ignore[misc]
+    """What the scheduler's half tells the workers' in a step."""
+
+    plan: Plan
 
 
 class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
@@ -23,11 +31,11 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
             super().__init__(vllm_config, role)
         config = extra_config(vllm_config)
         self._model = KvModel.of(vllm_config, kv_cache_config)
-        self._scheduler: Optional[Scheduler] = None
-        self._worker: Optional[Worker] = None
+        self._scheduler: Optional[Planner] = None
+        self._worker: Optional[Mover] = None
         name = "vllm scheduler" if role == KVConnectorRole.SCHEDULER else f"vllm rank {self._model.rank}"
         self._link = Link(
-            url_from(config.get("kvrail.url"), None),
+            config.get("kvrail.url") or url_from(None, None),
             name,
             float(config.get("kvrail.request_timeout", 30.0)),
             float(config.get("kvrail.heartbeat_interval", 5.0)),
@@ -39,12 +47,13 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
                     f"{self._model.block_tokens}: choose --block-size, or the server's --chunk-tokens"
                 )
             if role == KVConnectorRole.SCHEDULER:
-                self._scheduler = Scheduler(
+                self._scheduler = Planner(
                     self._link,
                     self._model.register(self._link.client, None),
                     self._model.block_tokens,
                     bool(config.get("kvrail.load_async", True)),
                     bool(config.get("kvrail.store_generated", True)),
+                    request_salt,
                 )
         except BaseException:
             self._link.close()
@@ -81,7 +90,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         assert self._scheduler is not None
-        return self._scheduler.step(scheduler_output)
+        return KvrailMetadata(self._scheduler.step(scheduler_output))
 
     def update_connector_output(self, connector_output: Any) -> None:
         pass
@@ -107,17 +116,17 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
         layout = self._model.planes(kv_caches)
         registration = self._model.register(self._link.client, layout)
         tensor = next(iter(kv_caches.values()))
-        self._worker = Worker(self._link, registration, self._model.block_tokens, self._model.stores, tensor)
+        self._worker = Mover(self._link, registration, self._model.block_tokens, self._model.stores, tensor)
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         """Before blocks of preempted requests are used again. Where vLLM does not call it, start_load_kv does the same."""
         if self._worker is not None and isinstance(kv_connector_metadata, KvrailMetadata):
-            for request_id in kv_connector_metadata.drain:
-                self._worker._drain(request_id)
+            for request_id in kv_connector_metadata.plan.drain:
+                self._worker.drain(request_id)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         if self._worker is not None:
-            self._worker.start(self._get_connector_metadata())
+            self._worker.start(self._get_connector_metadata().plan)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         if self._worker is not None:
@@ -129,7 +138,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def wait_for_save(self) -> None:
         if self._worker is not None:
             self._worker.wait()  # of models whose layers do not ask
-            self._worker.save(self._get_connector_metadata())
+            self._worker.save(self._get_connector_metadata().plan)
 
     def get_finished(self, finished_req_ids: Set[str]) -> tuple[Optional[Set[str]], Optional[Set[str]]]:
         if self._worker is None:

@@ -1,21 +1,22 @@
-"""The scheduler's half: lookups, what is to be loaded and stored, and when a request is over.
+"""The scheduler's half of connectors whose engine plans in one process and computes in others (vLLM, TensorRT-LLM): lookups, what is to be loaded
+and stored, and when a request is over.
 
-A request's way: get_num_new_matched_tokens submits its LOOKUP and says "ask me again" until the answer is there (at once, nearly always) ->
-update_state_after_alloc makes a load of it, or lets the locks go -> build_connector_meta hands loads and stores to the workers -> request_finished
-ends the session. A request loads once: when it comes back, its load has failed or it was preempted, and it is computed.
+A request's way: matched_tokens submits its LOOKUP and says "ask me again" until the answer is there (at once, nearly always) -> allocated makes
+a load of it, or lets the locks go -> step hands loads and stores to the workers -> finished ends the session. A request loads once: when it
+comes back, its load has failed or it was preempted, and it is computed.
 """
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from .._tokens import Tokens
-from ..client import Registration, Session, Ticket
-from ..engine import LOOKUP_SECONDS, Link
-from ..errors import KvrailError
-from .base import KVConnectorMetadata
-from .model import request_salt
+from ._tokens import Tokens
+from .client import Registration, Session, Ticket
+from .engine import LOOKUP_SECONDS, Link
+from .errors import KvrailError
 
 PATIENCE_SECONDS = 0.001  # for an answer within the same step
 
@@ -25,6 +26,7 @@ class Load:
     """Chunks `first` .. into these blocks, but for the first `skip` tokens, which are there."""
 
     request_id: str
+    session_id: str
     salt: Optional[str]
     digests: bytes
     first: int
@@ -36,6 +38,7 @@ class Load:
 @dataclass
 class Store:
     request_id: str
+    session_id: str
     salt: Optional[str]
     digests: bytes
     first: int
@@ -43,7 +46,7 @@ class Store:
 
 
 @dataclass
-class KvrailMetadata(KVConnectorMetadata):  # type: ignore[misc]
+class Plan:
     """What the workers are to do in a step. drain: requests whose blocks may be given away in it."""
 
     loads: List[Load] = field(default_factory=list)
@@ -61,7 +64,8 @@ class _Request:
     asked: float = 0.0
     matched: Optional[int] = None  # tokens; None: not known yet
     locked: bool = False
-    computed: int = 0  # tokens that vLLM has itself
+    computed: int = 0  # tokens that the engine has itself
+    offered: int = 0  # tokens beyond them, as the engine was told last
     blocks: List[int] = field(default_factory=list)
     load: Optional[Load] = None
     loads: int = 0
@@ -69,8 +73,22 @@ class _Request:
     stores: int = 0
 
 
-class Scheduler:
-    def __init__(self, link: Link, registration: Registration, block_tokens: int, load_async: bool, generated: bool) -> None:
+class Planner:
+    """salt: what keeps a request's chunks apart from those of others with the same tokens; ValueError: it must not be cached."""
+
+    def __init__(
+        self,
+        link: Link,
+        registration: Registration,
+        block_tokens: int,
+        load_async: bool,
+        generated: bool,
+        salt: Callable[[Any], Optional[str]],
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._salt = salt
+        self._patience = patience
+        self._instance = os.urandom(8).hex()  # engines number their requests alike
         self._link = link
         self._registration = registration
         self._chunk = link.chunk_tokens
@@ -92,10 +110,13 @@ class Scheduler:
                 return None, False
         # The last token is computed in any case: it decides what comes next.
         beyond = min(state.matched, request.num_tokens - 1) - num_computed_tokens
-        state.computed = num_computed_tokens
-        if beyond <= 0:
-            return 0, False
-        return beyond, self._load_async
+        state.computed, state.offered = num_computed_tokens, max(beyond, 0)
+        return state.offered, self._load_async and beyond > 0
+
+    def offered(self, request_id: str) -> int:
+        """What matched_tokens said last, for engines that do not say themselves how much of it they took: all or nothing."""
+        state = self._requests.get(request_id)
+        return state.offered if state is not None and state.loads == 0 else 0
 
     def _state(self, request: Any) -> Optional[_Request]:
         """None: this request has nothing to do with the cache."""
@@ -103,9 +124,9 @@ class Scheduler:
         if state is not None or request.request_id in self._refused:
             return state
         try:
-            salt = request_salt(request)
+            salt = self._salt(request)
             tokens = Tokens(list(request.all_token_ids))
-            session = self._registration.session(request.request_id, salt)
+            session = self._registration.session(self._session_id(request.request_id), salt)
             self._link.chain(session, tokens)
         except Exception as error:
             self._link.warn("a request is not cached: %s", error)
@@ -113,6 +134,10 @@ class Scheduler:
             return None
         state = self._requests[request.request_id] = _Request(request, salt, session, tokens)
         return state
+
+    def _session_id(self, request_id: str) -> str:
+        id = f"{self._instance} {request_id}"
+        return id if len(id.encode()) <= 128 else f"{self._instance} {hashlib.sha256(request_id.encode()).hexdigest()}"
 
     def _ask(self, state: _Request) -> None:
         try:
@@ -140,10 +165,9 @@ class Scheduler:
             self._link.warn("a lookup failed: %s", error)
             state.matched, state.ticket = 0, None
 
-    @staticmethod
-    def _patiently(ticket: Ticket) -> Any:
+    def _patiently(self, ticket: Ticket) -> Any:
         try:
-            return ticket.wait(PATIENCE_SECONDS)
+            return ticket.wait(self._patience)
         except KvrailError as error:
             if error.name == "ETIMEDOUT" and not ticket.ended:
                 return None
@@ -166,6 +190,7 @@ class Scheduler:
         begin = first * self._chunk // self._block
         state.load = Load(
             request.request_id,
+            state.session.id,
             state.salt,
             state.session.digests(),
             first,
@@ -186,8 +211,8 @@ class Scheduler:
 
     # -- each step -----------------------------------------------------------------------------------------------------------
 
-    def step(self, output: Any) -> KvrailMetadata:
-        made = KvrailMetadata()
+    def step(self, output: Any) -> Plan:
+        made = Plan()
         for new in output.scheduled_new_reqs:
             self._scheduled(made, output, new.req_id, int(new.num_computed_tokens), new.block_ids, replace=True)
         cached = output.scheduled_cached_reqs
@@ -208,7 +233,7 @@ class Scheduler:
         return made
 
     def _scheduled(
-        self, made: KvrailMetadata, output: Any, request_id: str, computed: int, block_ids: Any, replace: bool
+        self, made: Plan, output: Any, request_id: str, computed: int, block_ids: Any, replace: bool
     ) -> None:
         state = self._requests.get(request_id)
         if state is None:
@@ -223,7 +248,7 @@ class Scheduler:
             ready = min(ready, int(getattr(state.request, "num_prompt_tokens", ready)))
         self._store(made, state, ready)
 
-    def _store(self, made: KvrailMetadata, state: _Request, ready: int) -> None:
+    def _store(self, made: Plan, state: _Request, ready: int) -> None:
         """Whole chunks whose KV is there after this step."""
         whole = min(ready, len(state.request.all_token_ids), len(state.blocks) * self._block) // self._chunk
         if whole <= state.stored or not self._link.healthy:
@@ -238,7 +263,7 @@ class Scheduler:
             self._link.warn("a store failed: %s", error)
             return
         begin, end = state.stored * self._chunk // self._block, whole * self._chunk // self._block
-        made.stores.append(Store(state.request.request_id, state.salt, digests, state.stored, state.blocks[begin:end]))
+        made.stores.append(Store(state.request.request_id, state.session.id, state.salt, digests, state.stored, state.blocks[begin:end]))
         state.stored = whole
         state.stores += 1
 

@@ -1,20 +1,19 @@
-"""A worker's half: loads and stores that the scheduler has decided on, in this rank's blocks.
+"""A worker's half: loads and stores that the planner has decided on, in this rank's blocks.
 
-Loads are polled in get_finished and reported once each, failed ones with their blocks, so that vLLM computes them. Stores go out behind the forward
-pass and are not waited for: a request's blocks stay until they are done (request_finished said so), and a preempted request's are waited for
-before anything else may use them.
+Loads are polled and reported once each, failed ones with their blocks. Stores go out behind the forward pass and are not waited for: a request's
+blocks stay until they are done (Planner.finished said so), and a preempted request's are waited for before anything else may use them.
 """
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Set
 
-from ..client import DELIVERED, SKIPPED, Registration, Session, Ticket
-from ..engine import Link, synchronize
-from ..errors import KvrailError
-from .scheduler import KvrailMetadata, Load, Store
+from .client import DELIVERED, SKIPPED, Registration, Session, Ticket
+from .engine import Link, synchronize
+from .errors import KvrailError
+from .planner import Load, Plan, Store
 
 
-class Worker:
+class Mover:
     def __init__(self, link: Link, registration: Registration, block_tokens: int, stores: bool, tensor: Any) -> None:
         self._link = link
         self._registration = registration
@@ -30,17 +29,17 @@ class Worker:
     def _session(self, what: Load | Store) -> Session:
         session = self._sessions.get(what.request_id)
         if session is None:
-            session = self._sessions[what.request_id] = self._registration.session(what.request_id, what.salt)
+            session = self._sessions[what.request_id] = self._registration.session(what.session_id, what.salt)
         if session.chunks < len(what.digests) // 32:
             session.set_digests(what.digests)
         return session
 
     # -- load ----------------------------------------------------------------------------------------------------------------
 
-    def start(self, metadata: KvrailMetadata) -> None:
-        for request_id in metadata.drain:
-            self._drain(request_id)
-        for load in metadata.loads:
+    def start(self, plan: Plan) -> None:
+        for request_id in plan.drain:
+            self.drain(request_id)
+        for load in plan.loads:
             ticket = None
             try:
                 if self._link.healthy:
@@ -86,12 +85,12 @@ class Worker:
 
     # -- store ---------------------------------------------------------------------------------------------------------------
 
-    def save(self, metadata: KvrailMetadata) -> None:
-        if not metadata.stores:
+    def save(self, plan: Plan) -> None:
+        if not plan.stores:
             return
         if self._stores:
             synchronize(self._tensor)
-        for store in metadata.stores:
+        for store in plan.stores:
             tickets = self._storing.setdefault(store.request_id, [])
             try:
                 if self._stores and self._link.healthy:
@@ -115,7 +114,7 @@ class Worker:
             self._storing[request_id] = left
         return not left
 
-    def _drain(self, request_id: str) -> None:
+    def drain(self, request_id: str) -> None:
         for ticket in self._storing.get(request_id, ()):
             try:
                 ticket.wait()
@@ -125,7 +124,7 @@ class Worker:
 
     def drain_all(self) -> None:
         for request_id in list(self._storing):
-            self._drain(request_id)
+            self.drain(request_id)
 
     # -- what is done --------------------------------------------------------------------------------------------------------
 
