@@ -1,5 +1,5 @@
-// How long does the chunk table take: a find, and a LOOKUP of 512 chunks (match, lock, unlock) of random chains, by
-// number of objects; ns per chunk and us per lookup. Counter: bytes of memory per object, all of the table counted.
+// How long does the chunk table take: a find, a LOOKUP of 512 chunks (match, lock, unlock) of random chains, and
+// locking and unlocking alone, by number of objects; ns per chunk and us per lookup. Counter: bytes of memory per object, all of the table counted.
 #include <benchmark/benchmark.h>
 
 #include <sys/mman.h>
@@ -165,10 +165,42 @@ void lookup(benchmark::State &state)
 	add_memory(state, w);
 }
 
+// Taking and releasing what a LOOKUP holds, of entries that are known: range(1) 1: all of a chain at once, 0: one by one.
+void lock_unlock(benchmark::State &state)
+{
+	world &w = world_of(static_cast<uint64_t>(state.range(0)), 1);
+	std::vector<uint32_t> entries(chain_chunks);
+	struct random random;
+
+	random_init(&random, 3);
+	for (auto _ : state) {
+		uint64_t first = random_below(&random, w.entries / chain_chunks) * chain_chunks;
+		uint8_t digest[CACHE_DIGEST_BYTES];
+
+		state.PauseTiming();
+		for (uint32_t i = 0; i < chain_chunks; i++) {
+			make_digest(first + i, digest);
+			entries[i] = cache_find(w.table, w.space, digest);
+		}
+		state.ResumeTiming();
+		if (state.range(1))
+			cache_lock_all(w.table, entries.data(), chain_chunks, 1);
+		else
+			for (uint32_t i = 0; i < chain_chunks; i++)
+				cache_lock(w.table, entries[i], 1);
+		for (uint32_t i = chain_chunks; i > 0; i--)
+			cache_unlock(w.table, entries[i - 1], 1);
+	}
+	state.counters["s/chunk"] = benchmark::Counter(static_cast<double>(state.iterations()) * chain_chunks,
+		benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
 } // namespace
 
-BENCHMARK(find_hit)->Arg(1024)->Arg(1000000)->Arg(8000000);
-BENCHMARK(find_miss)->Arg(1024)->Arg(1000000)->Arg(8000000);
-BENCHMARK(lookup)->Args({ 1024, 1 })->Args({ 1000000, 1 })->Args({ 8000000, 1 })->Args({ 8000000, 8 });
+BENCHMARK(find_hit)->Arg(1024)->Arg(10000)->Arg(100000)->Arg(1000000)->Arg(10000000);
+BENCHMARK(find_miss)->Arg(1024)->Arg(10000)->Arg(100000)->Arg(1000000)->Arg(10000000);
+BENCHMARK(lookup)->Args({ 1024, 1 })->Args({ 10000, 1 })->Args({ 100000, 1 })->Args({ 1000000, 1 });
+BENCHMARK(lookup)->Args({ 10000000, 1 })->Args({ 8000000, 8 });
+BENCHMARK(lock_unlock)->ArgsProduct({ { 100000, 1000000 }, { 0, 1 } })->ArgNames({ "objects", "together" });
 
 BENCHMARK_MAIN();
