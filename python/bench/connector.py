@@ -1,8 +1,8 @@
 """What the SGLang connector costs a request, in Python, on the scheduler's critical path: microseconds, median and 10 % .. 90 %.
 
-    kvraild & scripts/python run python/bench/connector.py [--tokens 32768] [--rounds 60] [--url URL]
+    taskset -c 4 scripts/python run python/bench/connector.py [--tokens 32768] [--rounds 60] [--server-cores 2-3 | --url URL]
 
-Without --url it starts a server of its own ($KVRAIL_PROGRAMS/kvraild). Prompts are random, so that no two share a chunk unless they are to:
+Without --url it starts a server of its own ($KVRAIL_PROGRAMS/kvraild), on these cores, where it polls; else where the system puts it. Prompts are random, so that no two share a chunk unless they are to:
   hit         lookup_kv of a prompt that is stored whole, by a request that has never been seen here: reading the list, hashing, LOOKUP
   next turn   lookup_kv of a prompt that goes on from the last one by 200 tokens
   again       lookup_kv of the same request once more, as the waiting queue does
@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy
 
@@ -31,9 +31,15 @@ from kvrail.sglang import KvrailConnector, StoreMetadata
 PAGE = 64
 
 
-def start_server(folder: str) -> Any:
+def start_server(folder: str, cores: Optional[str]) -> Any:
     program = Path(os.environ["KVRAIL_PROGRAMS"]) / "kvraild"
-    process = subprocess.Popen([program, "--socket", f"{folder}/s", "--http", "off", "--l1-size", "1GiB"], stderr=subprocess.DEVNULL)
+    more = ["--cores", cores] if cores else []
+    process = subprocess.Popen(
+        [program, "--socket", f"{folder}/s", "--http", "off", "--l1-size", "1GiB", *more],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: os.sched_setaffinity(0, range(os.cpu_count() or 1)),
+    )
     for _ in range(500):
         try:
             kvrail.Client(f"unix:{folder}/s").close()
@@ -116,9 +122,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32768)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--url")
+    parser.add_argument("--server-cores")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        server = None if arguments.url else start_server(folder)
+        server = None if arguments.url else start_server(folder, arguments.server_cores)
         bench = Bench(arguments.url or f"unix:{folder}/s", arguments.tokens, arguments.rounds)
         for _ in range(arguments.rounds):
             bench.round("list", lambda prompt: prompt)
