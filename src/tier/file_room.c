@@ -13,7 +13,7 @@
 #define LOOK_NS (100 * KVR_MS)
 #define LOOK_SHORT_NS KVR_MS
 /* What a file takes beside its bytes. */
-#define SLACK_BYTES (UINT64_C(256) << 10)
+#define SLACK_BYTES (UINT64_C(64) << 10)
 #define FOUND_A_TURN 256
 
 static void index_changed(struct file_shard *shard)
@@ -188,7 +188,7 @@ static bool room_for(struct file_shard *shard, struct file_job *job)
 	}
 	while (shard->evicting_bytes < lack) {
 		/* Others may take what we free: each store gives up about twice its own length for that. */
-		if (free_lack == lack && job->freed_bytes >= 2 * need)
+		if (free_lack == lack && job->freed_bytes >= 2 * need + SLACK_BYTES)
 			break;
 		job->freed_bytes += file_index_oldest_bytes(shard->index);
 		if (!file_shard_evict(shard))
