@@ -13,7 +13,8 @@
  *     nohz_full, not the core of processor 0, lowest number.
  *  4. Cores are shared out between the nodes by their rails, rails of a node between its cores in turn. Slow ports (below half of the
  *     fastest) carry nothing unless asked for by number.
- *  5. L1 lies on the nodes of the rails in use, in proportion; what does not fit goes to the nearest others. Never on GPU memory.
+ *  5. L1 lies on the nodes of the rails in use, in proportion; what does not fit goes to the nearest others. Never on GPU memory. For
+ *     local clients alone: on the nodes of the GPUs, else on those of the poll cores.
  *  6. A GPU takes a rail behind its own switch, then one of its node, then any; among equally near ones the one with the fewest GPUs
  *     (pitfalls M08). A rail that no GPU took serves the nearest GPU with the fewest rails.
  *  7. Threads are pinned where they spin. Where nothing spins, because others need the same cores, the scheduler places them better.

@@ -155,6 +155,12 @@ static uint64_t spill(struct sharing *sharing, uint64_t over)
 	return 0;
 }
 
+/* What the nodes are near to that L1 should be on. */
+static const char *whose(const struct planner *planner)
+{
+	return planner->plan->rail_count ? "rails" : planner->machine->gpu_count ? "GPUs" : "poll cores";
+}
+
 /* All of L1 on huge pages of the packages where the rails are, if there are enough. */
 static bool share_huge(struct sharing *sharing, uint64_t wanted)
 {
@@ -166,8 +172,8 @@ static bool share_huge(struct sharing *sharing, uint64_t wanted)
 	if (spill(sharing, over) == 0) {
 		if (over)
 			plan_warn(sharing->planner->plan,
-				"%s of L1 is on neighbouring nodes: those of the rails have too few huge pages",
-				text_size(over_text, over));
+				"%s of L1 is on neighbouring nodes: those of the %s have too few huge pages",
+				text_size(over_text, over), whose(sharing->planner));
 		return true;
 	}
 	sharing->huge_alone = false;
@@ -184,7 +190,8 @@ static void share_anyhow(struct sharing *sharing, uint64_t wanted)
 	uint64_t over = share_in_proportion(sharing, wanted), lacking;
 
 	if (over && planner->machine->node_count > 1)
-		plan_warn(planner->plan, "%s of L1 does not fit on the nodes of the rails", text_size(size, over));
+		plan_warn(planner->plan, "%s of L1 does not fit on the nodes of the %s", text_size(size, over),
+			whose(planner));
 	lacking = spill(sharing, over);
 	if (!lacking)
 		return;
@@ -265,6 +272,22 @@ static void add_arena(struct planner *planner, uint32_t index, uint64_t bytes)
 	choose_pages(planner, node, arena);
 }
 
+/* Clients of this host may be anywhere, and so could L1; it is moved by the poll cores, so it is near to them. */
+static void anchor_at_poll_cores(struct planner *planner)
+{
+	const struct machine *machine = planner->machine;
+	const struct plan *plan = planner->plan;
+
+	memset(planner->weights, 0, sizeof(planner->weights));
+	planner->anchors = 0;
+	for (uint32_t i = 0; i < plan->poll_count; i++) {
+		uint32_t node = (uint32_t)machine_find_node(machine, plan->polls[i].node);
+
+		planner->anchors |= 1ULL << node;
+		planner->weights[node]++;
+	}
+}
+
 void plan_memory(struct planner *planner)
 {
 	struct sharing sharing = { planner, 0, false, { 0 } };
@@ -272,6 +295,8 @@ void plan_memory(struct planner *planner)
 
 	if (wanted == 0)
 		return;
+	if (planner->options->local && planner->machine->gpu_count == 0)
+		anchor_at_poll_cores(planner);
 	sharing.unit = unit_of(planner, wanted);
 	if (!share_huge(&sharing, wanted))
 		share_anyhow(&sharing, wanted);

@@ -57,16 +57,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct text out = { NULL, 0, 0, false };
 	struct machine_error error = { "" };
 	struct machine *machine;
+	int given[3];
 
 	if (size < 1 || memmem(data, size, "synthetic", 9))
 		return 0;
 	options.cores = data[0] & 7;
 	options.rails = data[0] >> 3 & 3;
 	options.l1_bytes = (uint64_t)(data[0] >> 5) << 30;
+	options.local = size & 1;
+	options.adaptive = size & 2;
 	machine = machine_read_text("input", (const char *)data + 1, size - 1, &error);
 	demand((machine == NULL) == (error.text[0] != '\0'));
 	if (!machine)
 		return 0;
+	for (uint32_t i = 0; (size & 4) && i < machine->cpu_count && options.given_count < KVR_COUNT_OF(given); i++) {
+		if (machine->cpus[i].allowed)
+			given[options.given_count++] = machine->cpus[i].number;
+	}
+	options.given = given;
 	if (plan_make(machine, &options, &plan) == 0) {
 		check_plan(machine);
 		plan_print(machine, &plan, &out);

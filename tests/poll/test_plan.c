@@ -547,6 +547,15 @@ static void a_server_of_local_clients_uses_no_rail_and_says_nothing_of_it(void *
 	assert_polls("1:-");
 	assert_false(warned("RDMA"));
 	assert_true(plan.busy);
+	/* One poll core: L1 is where it is, and elsewhere only what does not fit there. */
+	make_plan(SIBLINGS, "local=1,l1=4GiB");
+	assert_int_equal(plan.arena_count, 1);
+	assert_int_equal(plan.arenas[0].node, plan.polls[0].node);
+	make_plan(SIBLINGS, "local=1,l1=10GiB");
+	assert_int_equal(plan.arena_count, 2);
+	assert_true(warned("does not fit on the nodes of the poll cores"));
+	make_plan(SIBLINGS, "local=1,l1=4GiB,cores=2");
+	assert_int_equal(plan.arena_count, 2);
 	make_plan(SIBLINGS RAIL("a", "0") "gpu 0 node=1\n", "local=1");
 	assert_polls("4:-");
 }
