@@ -87,7 +87,7 @@ static int read_core(const char **at, int *core)
 /* "8" or "0-3", marked in `wanted`. */
 static int read_range(const char **at, bool *wanted)
 {
-	int first, last;
+	int first = 0, last;
 	int error = read_core(at, &first);
 
 	last = first;

@@ -34,7 +34,7 @@ static const struct {
 static bool fault_named(const char *name, size_t length, uint32_t *faults)
 {
 	for (size_t i = 0; i < KVR_COUNT_OF(fault_names); i++) {
-		if (strlen(fault_names[i].name) == length && !strncmp(fault_names[i].name, name, length)) {
+		if (strlen(fault_names[i].name) == length && memcmp(fault_names[i].name, name, length) == 0) {
 			*faults |= fault_names[i].fault;
 			return true;
 		}
@@ -46,7 +46,7 @@ int world_parse_faults(const char *text, uint32_t *faults)
 {
 	uint32_t found = 0;
 
-	if (!strcmp(text, "all")) {
+	if (strcmp(text, "all") == 0) {
 		*faults = WORLD_FAULTS_ALL;
 		return 0;
 	}
