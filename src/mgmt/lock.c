@@ -97,6 +97,9 @@ void lock_release_slice(struct session *session)
 	while (session->release_at > stop) {
 		uint32_t count = lock_drop(session, --session->release_at, UINT64_MAX);
 
+		/* The end of a hold is a use of its own: END_SESSION need not find and touch this one again. */
+		if (count > 0 && session->touch_at == session->release_at + 1 && session->users == 0)
+			session->touch_at--;
 		if (session->release_expired)
 			COUNT(session->management, locks_expired_total, count);
 	}

@@ -44,6 +44,47 @@ static uint32_t left_after_flood(struct scene *scene, struct handle *writer, uin
 	return left;
 }
 
+/* The end of a session is a use of its whole chain, the last chunk first: L1 gives them up in that order, whichever of them
+ * the session still held. */
+static void the_end_of_a_session_leaves_the_chain_in_order_whatever_was_held(void **state)
+{
+	static const struct {
+		uint32_t first, count; /* released before the end */
+	} released[] = { { 0, 0 }, { 0, 8 }, { 0, 3 }, { 5, 3 }, { 2, 4 } };
+
+	(void)state;
+	for (size_t i = 0; i < KVR_COUNT_OF(released); i++) {
+		for (uint32_t others = 1; others < 8; others += 3) {
+			struct scene scene;
+			struct ask *ask;
+
+			scene_init(&scene, 8);
+			stored(&scene, 8);
+			assert_int_equal(do_lookup(scene.scheduler, "s", &scene.chain, 8, STATUS_OK), 8);
+			if (released[i].count > 0) {
+				ask = ask_new(scene.scheduler, WIRE_FREE_LOCKS, "s");
+				ask->request.message.free_locks.first_chunk = released[i].first;
+				ask->request.message.free_locks.chunk_count = released[i].count;
+				ask->request.message.free_locks.rank = WIRE_ALL_RANKS;
+				ask_send(ask);
+				world_run(&scene.world);
+				ask_expect(ask, STATUS_OK);
+			}
+			do_end(scene.scheduler, "s");
+			assert_int_equal(world_locks(&scene.world), 0);
+			for (uint32_t n = 0; n < others; n++) {
+				struct chain other = chain_named(1000 + n);
+
+				assert_int_equal(do_store(scene.worker, "o", &other, 0, 1, STATUS_OK), 1);
+				do_end(scene.worker, "o");
+			}
+			assert_int_equal(do_lookup(scene.scheduler, "t", &scene.chain, 8, STATUS_OK), 8 - others);
+			do_end(scene.scheduler, "t");
+			world_fini(&scene.world);
+		}
+	}
+}
+
 static struct ask *salted_free(struct scene *scene, uint8_t salt, uint32_t count)
 {
 	struct ask *ask = ask_new(scene->scheduler, WIRE_FREE_LOCKS, "s");
@@ -504,6 +545,7 @@ static void salts_that_nobody_uses_make_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_end_of_a_session_leaves_the_chain_in_order_whatever_was_held),
 		cmocka_unit_test(a_release_under_another_salt_is_an_error_and_releases_nothing),
 		cmocka_unit_test(sessions_that_end_before_any_retrieve_leave_nothing),
 		cmocka_unit_test(a_repeated_lookup_takes_no_second_set_of_locks),
