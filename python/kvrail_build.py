@@ -4,7 +4,7 @@ API mode: a compiler checks each struct and call against the header, and a call 
 libkvrail is linked in statically where it can be, so that a wheel works alone and can't meet a library of another version.
 
 Where header and library are, in this order:
-  KVRAIL_BUILD_TREE=FOLDER  a CMake build folder of this repository (build/release); the header is the repository's
+  KVRAIL_BUILD_TREE=FOLDER  a CMake build folder of kvrail (absolute, of build/release for instance), and the tree it is of
   pkg-config kvrail         an installed one
 """
 import os
@@ -31,7 +31,9 @@ def find() -> tuple[Path, list[str], list[str]]:
     tree = os.environ.get("KVRAIL_BUILD_TREE")
     if tree:
         archive = Path(tree).resolve() / "lib" / "libkvrail.a"
-        header = Path(__file__).resolve().parent.parent / "include" / "kvrail.h"
+        home = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", (archive.parent.parent / "CMakeCache.txt").read_text(), re.M)
+        assert home is not None, f"{tree} is no CMake build folder"
+        header = Path(home[1]) / "include" / "kvrail.h"
         private = re.search(r"^Requires\.private:(.*)$", (archive.parent.parent / "kvrail.pc").read_text(), re.M)
         crypto = ["-lcrypto"] if private and "libcrypto" in private[1] else []
         return header, [str(header.parent)], [str(archive), *crypto, "-lpthread", "-ldl", "-lm"]
