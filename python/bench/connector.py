@@ -87,7 +87,7 @@ class Bench:
         connector = self.connector
         prompt = self.prompt(self.tokens)
         self.store(prompt)
-        connector._link.history.clear()
+        connector._link.history.clear()  # so that it is a prompt of another server
         id, given = self.id(), made(self.fresh(prompt))
         found = self.measure(f"hit, {kind}", lambda: connector.lookup_kv(given, id))
         assert found == self.tokens // 256 * 256, found

@@ -96,25 +96,41 @@ static inline int64_t token_quickly(PyObject *item)
 	return -1;
 }
 
-static int tokens_from_items(uint32_t *ids, PyObject *sequence, size_t count)
+#define PREFETCH_ITEMS 24 /* ints lie all over memory */
+
+/* As many of `items` as are plain ints of one digit. Runs no Python code. */
+static size_t tokens_quickly(uint32_t *ids, PyObject **items, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		PyObject *item;
 		int64_t value;
 
+		if (i + PREFETCH_ITEMS < count)
+			__builtin_prefetch(items[i + PREFETCH_ITEMS]);
+		value = token_quickly(items[i]);
+		if (value < 0 || value > (int64_t)UINT32_MAX)
+			return i;
+		ids[i] = (uint32_t)value;
+	}
+	return count;
+}
+
+static int tokens_from_items(uint32_t *ids, PyObject *sequence, size_t count)
+{
+	size_t at = 0;
+
+	for (;;) {
 		/* An item's __index__ may have changed a list. */
 		if ((size_t)PySequence_Fast_GET_SIZE(sequence) != count) {
 			PyErr_SetString(PyExc_RuntimeError, "the list of tokens changed while it was read");
 			return -1;
 		}
-		item = PySequence_Fast_GET_ITEM(sequence, (Py_ssize_t)i);
-		value = token_quickly(item);
-		if (value >= 0 && value <= (int64_t)UINT32_MAX)
-			ids[i] = (uint32_t)value;
-		else if (token_slowly(item, &ids[i]))
+		at += tokens_quickly(ids + at, PySequence_Fast_ITEMS(sequence) + at, count - at);
+		if (at == count)
+			return 0;
+		if (token_slowly(PySequence_Fast_GET_ITEM(sequence, (Py_ssize_t)at), &ids[at]))
 			return -1;
+		at++;
 	}
-	return 0;
 }
 
 static int tokens_add_sequence(struct tokens *tokens, PyObject *source)

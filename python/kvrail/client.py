@@ -135,7 +135,7 @@ class Client(_Closing):
         reconnect: bool = True,
     ) -> None:
         self._handle: Any = None
-        self._lock = threading.Condition()
+        self._new_lock()
         self._calls = 0  # that are in the library now
         self._forked = False
         self._tickets: Dict[int, "Ticket"] = {}  # what the server may still write to
@@ -165,6 +165,10 @@ class Client(_Closing):
         self.chunk_tokens: int = self.info().chunk_tokens
         _clients.add(self)
 
+    def _new_lock(self) -> None:
+        self._lock = threading.RLock()
+        self._idle = threading.Condition(self._lock)
+
     # -- the handle ----------------------------------------------------------------------------------------------------------
 
     def _enter(self) -> Any:
@@ -179,7 +183,7 @@ class Client(_Closing):
         with self._lock:
             self._calls -= 1
             if self._calls == 0 and self._handle is None:
-                self._lock.notify_all()
+                self._idle.notify_all()
 
     def _refusal(self) -> KvrailError:
         if self._forked:
@@ -188,7 +192,7 @@ class Client(_Closing):
 
     def _become_a_childs(self) -> None:
         self._forked = True
-        self._lock = threading.Condition()
+        self._new_lock()
         self._calls = 0
 
     def close(self) -> None:
@@ -198,7 +202,7 @@ class Client(_Closing):
             if handle is None:
                 return
             while self._calls > 0:
-                self._lock.wait()
+                self._idle.wait()
         for watcher in list(self._watchers.values()):
             watcher.stop()
         lib.kvr_close(self._pointer)

@@ -149,7 +149,6 @@ class Planner:
                 state.asked = time.monotonic()
                 state.locked = True
                 result = self._patiently(state.ticket)
-                self._link.remember(state.session, state.tokens)
             else:
                 result = state.ticket.poll()
             if result is not None:

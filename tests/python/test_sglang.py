@@ -173,12 +173,7 @@ def test_bad_slots_load_nothing_and_hold_nothing(server: Server, rank: Rank) -> 
 def no_locks(rank: Rank) -> None:
     """Everything can be dropped: nothing is held. The requests before are still known."""
     link = rank.connector._link
-    link.client.ping()
-    for _ in range(200):
-        link.sweep()
-        if not link._background:
-            break
-        time.sleep(0.005)
+    wait_until(lambda: (link.sweep(), not link._background)[1])
     assert link.client.clear(rank.connector._registration).from_l2 == 0
 
 
@@ -340,7 +335,8 @@ def test_ranks_share_a_request_and_each_gets_its_own_bytes(server: Server, mla: 
     assert together(ranks, lambda rank: rank.connector.retrieve_kv(LoadMetadata(TOKENS, mapping, 16, 4, "r"))) == [32] * 3
     for rank in ranks:
         assert all(rank.holds(token, int(slot)) for token, slot in list(zip(TOKENS, mapping))[20:48])
-    together(ranks, lambda rank: rank.connector._link.client.ping())
+    for rank in ranks:
+        wait_until(lambda: (rank.connector._link.sweep(), not rank.connector._link._background)[1])
     no_locks(ranks[0])
     together(ranks, lambda rank: rank.connector.end_session("r"))
     together(ranks, lambda rank: rank.close())
@@ -352,6 +348,8 @@ def test_a_rank_that_stored_less_makes_it_less_for_all(server: Server) -> None:
     ranks[1].store(TOKENS[: 2 * CHUNK])
     assert together(ranks, lambda rank: rank.connector.lookup_kv(TOKENS, "r")) == [2 * CHUNK] * 2
     together(ranks, lambda rank: rank.connector.release_pending("r"))
+    for rank in ranks:
+        wait_until(lambda: (rank.connector._link.sweep(), not rank.connector._link._background)[1])
     no_locks(ranks[0])
     together(ranks, lambda rank: rank.close())
 

@@ -111,8 +111,11 @@ def test_each_rank_gets_its_own_blocks_back(trt: Trt) -> None:
         for number, block in enumerate(others[: 3 * PER_CHUNK]):
             assert (pool[block] == 10 * number + rank).all()
         assert (pool[others[-1]] == -1).all() and (pool[:28] == -1).all()
-    trt.scheduler._link.sweep()
-    trt.scheduler._link.client.ping()
+    for link in [trt.scheduler._link] + [worker._link for worker in trt.workers]:
+        end = time.monotonic() + 20
+        while link._background:
+            link.sweep()
+            assert time.monotonic() < end
     assert trt.scheduler._link.client.clear().from_l2 == 0
 
 

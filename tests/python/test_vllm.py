@@ -91,8 +91,8 @@ class Vllm:
 
     def held(self) -> int:
         for connector in (self.scheduler, self.worker):
-            connector._link.sweep()
-            connector._link.client.ping()
+            link = connector._link
+            self.until(lambda: (link.sweep(), not link._background)[1])
         return self.scheduler._link.client.clear().from_l2
 
     def close(self) -> None:

@@ -261,7 +261,6 @@ class KvrailConnector:
             return 0, 0
         self._link.chain(request.session, request.tokens)
         result = request.session.lookup(min(self._mq_timeout, LOOKUP_SECONDS))
-        self._link.remember(request.session, request.tokens)
         return result.tokens, 1
 
     def _begin(self, request_id: str, tokens: Tokens) -> _Request:
@@ -392,7 +391,6 @@ class KvrailConnector:
             self._link.chain(request.session, request.tokens)
             synchronize(self._pool)
             ticket = request.session.submit_store(first, end - first, blocks)
-        self._link.remember(request.session, request.tokens)
         if not store.request_id:
             self.end_session(request_id)
         return StoreFuture(ticket, False, self._link.warn)
@@ -408,6 +406,7 @@ class KvrailConnector:
         try:
             if self._link.connected:
                 self._link.later(request.session.submit_end())
+            self._link.remember(request.session, request.tokens)
             request.session.close()
         except KvrailError:
             pass  # requests of it are under way, and it goes with the last of them; or the connection is lost, and with it all it held
