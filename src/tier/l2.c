@@ -35,7 +35,7 @@ static void fill_defaults(struct l2_options *options)
 	default_u64(&options->load_bytes_max, l1.total_bytes / 4);
 	default_u32(&options->store_queue, 1024);
 	default_u32(&options->stores_max, 32);
-	default_u64(&options->store_bytes_max, l1.total_bytes / 8);
+	default_u64(&options->store_bytes_max, l1.total_bytes / 4);
 	default_u32(&options->store_attempts, 4);
 	default_u64(&options->backoff_ns, 100 * KVR_MS);
 	default_u64(&options->backoff_max_ns, 10 * KVR_SECOND);

@@ -67,7 +67,7 @@ struct l2_options {
 	uint64_t load_bytes_max;  /* of L1 staged for them; 0: a quarter of L1 */
 	uint32_t store_queue;     /* of each adapter: objects that wait or are under way; 0: 1024 */
 	uint32_t stores_max;      /* of each adapter: STOREs in flight; 0: 32 */
-	uint64_t store_bytes_max; /* of L1 pinned for all of them; 0: an eighth of L1 */
+	uint64_t store_bytes_max; /* of L1 pinned for all of them; 0: a quarter of L1 */
 	uint32_t store_attempts;  /* 0: 4 */
 	uint64_t backoff_ns;      /* after a first failure; 0: 100 ms */
 	uint64_t backoff_max_ns;  /* 0: 10 s */

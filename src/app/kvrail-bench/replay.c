@@ -16,6 +16,9 @@
 #define PROGRESS_NS (5 * KVR_SECOND)
 #define WATCH_NS (20 * KVR_MS)
 
+#define CLEAR_TRIES 1000
+#define CLEAR_PAUSE_NS 20000000
+
 static int refuse(char *why, size_t why_size, int error, const char *text)
 {
 	snprintf(why, why_size, "%s", text);
@@ -72,8 +75,11 @@ static int plan(struct replay *replay, char *why, size_t why_size)
 		settings->scale, &replay->shape, why, why_size);
 	if (!error)
 		error = plan_memory(replay, why, why_size);
-	snprintf(replay->run, sizeof(replay->run), "bench-%llx-%x", (unsigned long long)clock_wall_ns(),
-		(unsigned)getpid());
+	if (settings->name[0])
+		snprintf(replay->run, sizeof(replay->run), "bench-%s", settings->name);
+	else
+		snprintf(replay->run, sizeof(replay->run), "bench-%llx-%x", (unsigned long long)clock_wall_ns(),
+			(unsigned)getpid());
 	replay->endpoints.server = &settings->server;
 	replay->endpoints.model = replay->geometry->name;
 	replay->endpoints.dtype = replay->geometry->dtype;
@@ -235,6 +241,21 @@ static int run_clients(struct replay *replay)
 	return -error;
 }
 
+/* A server with an L2 holds what it is writing there, so several times where that may be. */
+static int clear_all(const struct replay *replay, const struct endpoint *endpoint, struct kvr_result *result)
+{
+	const struct timespec pause = { 0, CLEAR_PAUSE_NS };
+	uint32_t tries = replay->settings->old_copies ? CLEAR_TRIES : 1;
+	int error;
+
+	for (;;) {
+		error = kvr_clear(endpoint->client, endpoint->registration, 0, result);
+		if (error || result->from_l2 == 0 || --tries == 0)
+			return error;
+		nanosleep(&pause, NULL);
+	}
+}
+
 /* Leaves the server as it was. */
 static void clear_server(struct replay *replay)
 {
@@ -244,7 +265,7 @@ static void clear_server(struct replay *replay)
 
 	if (replay->settings->keep || replay->clients[0].hopeless || kvr_health(endpoint->client) != KVR_HEALTHY)
 		return;
-	error = kvr_clear(endpoint->client, endpoint->registration, 0, &result);
+	error = clear_all(replay, endpoint, &result);
 	if (error == -EPERM)
 		return; /* a tenant that may not clear: what was stored ages */
 	if (error)

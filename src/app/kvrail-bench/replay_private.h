@@ -80,7 +80,7 @@ struct replay {
 	struct kvr_info info;
 	struct shape shape;
 	uint32_t segment_chunks;
-	char run[48];
+	char run[80];
 
 	pthread_mutex_t source_mutex; /* of the next nine */
 	struct trace *trace;

@@ -20,7 +20,8 @@ static void check_generation(struct replay_client *client, const struct replay_s
 	struct replay *replay = client->replay;
 	uint64_t floor = slot->floors[(size_t)client->ranks[rank].holder * slot->chunk_count + chunk];
 
-	if (generation > floor && generation < generations_ceiling(replay->generations))
+	if (replay->settings->old_copies ||
+		(generation > floor && generation < generations_ceiling(replay->generations)))
 		return;
 	kvr_counter_add(&client->counters.mismatched_bytes, replay->shape.object_bytes);
 	complain(&replay->complaints,

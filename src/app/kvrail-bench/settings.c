@@ -62,6 +62,9 @@ static const struct option_spec replay_specs[] = {
 	{ "seed", OPTION_U64, REPLAY(seed), 0, "1", NULL, NULL, "Load", "of the scattered block ids" },
 	{ "verify", OPTION_BOOL, REPLAY(verify), 0, "no", NULL, NULL, "Checks",
 		"check every byte that is retrieved, and those beside it" },
+	{ "old-copies", OPTION_BOOL, REPLAY(old_copies), 0, "no", NULL, NULL, "Checks",
+		"--verify: a copy of the chunk that was stored before it was evicted is as good as the last one: the "
+		"server has an L2, or held something at the beginning" },
 	{ "reference", OPTION_BOOL, REPLAY(reference), 0, "no", NULL, NULL, "Checks",
 		"simulate a plain LRU beside it and compare hit rates; with 1 client, depth 1 and 1 rank, on a "
 		"server that holds nothing else, they must be equal" },
@@ -69,6 +72,9 @@ static const struct option_spec replay_specs[] = {
 		"chunks that the server's L1 holds, for the reference; 0: found out by filling it first" },
 	{ "ceiling", OPTION_BOOL, REPLAY(ceiling), 0, "yes", NULL, NULL, "Checks",
 		"measure memcpy of the same pages in between" },
+	{ "name", OPTION_TEXT, REPLAY(name), 64, "", NULL, NULL, "Checks",
+		"runs of one name, model and layout find what the others have stored, with --keep or in L2; default: a name "
+		"of its own, that nothing is found which this run has not stored" },
 	{ "keep", OPTION_BOOL, REPLAY(keep), 0, "no", NULL, NULL, "Output", "leave in the server what was stored" },
 	{ "json", OPTION_TEXT, REPLAY(json), SETTINGS_TEXT, NULL, NULL, NULL, "Output",
 		"write the results there as JSON; -: to standard output, and nothing else" },

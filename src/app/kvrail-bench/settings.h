@@ -44,7 +44,8 @@ struct replay_settings {
 	uint64_t pool_bytes; /* of one rank of one client; 0: chosen */
 	uint64_t seed;
 
-	bool verify;
+	bool verify, old_copies;
+	char name[64]; /* "": one of its own */
 	bool reference;
 	uint64_t capacity; /* chunks that L1 holds; 0: found out */
 	bool ceiling;

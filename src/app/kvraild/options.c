@@ -82,7 +82,7 @@ static const struct option_spec specs[] = {
 	{ "l2-store-queue", OPTION_U32, AT(l2_store_queue), 0, "1024", "1", "1048576", "L2",
 		"objects that wait or are being written, for each place; further ones are not written" },
 	{ "l2-store-memory", OPTION_SIZE, AT(l2_store_bytes), 0, "0", "0", "64TiB", "L2",
-		"memory of L1 that these may hold; 0: an eighth of it" },
+		"memory of L1 that these may hold; 0: a quarter of it" },
 
 	{ "cores", OPTION_TEXT, TEXT(cores), "auto", NULL, NULL, "Cores",
 		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. auto: what "

@@ -1,0 +1,190 @@
+/*
+ * kvraild with an L2 on files and kvrail-bench, two processes: what a small L1 evicts is found again, in every byte, also by
+ * the next server, and not where somebody has changed the files.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app/process.h"
+#include "base/cmocka_all.h"
+
+#define SAMPLE KVRAIL_SOURCE_DIR "/tests/traces/sample.jsonl"
+
+static struct server_process server;
+static char directory[64], option[128];
+
+static void on_each_file(const char *path, void (*what)(const char *path))
+{
+	DIR *folder = opendir(path);
+	struct dirent *entry;
+	struct stat about;
+	char name[512];
+
+	if (!folder)
+		return;
+	while ((entry = readdir(folder))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
+		if (lstat(name, &about) == 0 && S_ISDIR(about.st_mode))
+			on_each_file(name, what);
+		what(name);
+	}
+	closedir(folder);
+}
+
+static void remove_it(const char *path)
+{
+	(void)remove(path);
+}
+
+/* One bit near the end of an object's file. */
+static void change_it(const char *path)
+{
+	size_t length = strlen(path);
+	struct stat about;
+	uint8_t byte;
+	int fd;
+
+	if (length < 4 || strcmp(path + length - 4, ".kvo") != 0)
+		return;
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &about), 0);
+	assert_int_equal(pread(fd, &byte, 1, about.st_size / 2), 1);
+	byte ^= 4;
+	assert_int_equal(pwrite(fd, &byte, 1, about.st_size / 2), 1);
+	close(fd);
+}
+
+static int begin(void **state)
+{
+	char name[] = "/tmp/kvrail-l2-XXXXXX";
+
+	(void)state;
+	if (!mkdtemp(name))
+		return -1;
+	snprintf(directory, sizeof(directory), "%s", name);
+	snprintf(option, sizeof(option), "file:%s/place?size=512MiB&reserve=0", directory);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	on_each_file(directory, remove_it);
+	return rmdir(directory);
+}
+
+static double number_of(const struct text *text, const char *name, const char *separator)
+{
+	char wanted[64];
+	const char *at;
+
+	snprintf(wanted, sizeof(wanted), "\"%s\":%s", name, separator);
+	at = text->bytes ? strstr(text->bytes, wanted) : NULL;
+	if (!at)
+		fail_msg("no %s in: %s", name, text->bytes ? text->bytes : "");
+	return strtod(at + strlen(wanted), NULL);
+}
+
+static double status_number(const char *name)
+{
+	struct text status = { 0 };
+	double number;
+
+	assert_int_equal(http_ask(server.port, "GET", "/status", "", &status), 200);
+	assert_non_null(strstr(status.bytes, "\"l2\":{"));
+	/* Names of L2's own come behind it. */
+	memmove(status.bytes, strstr(status.bytes, "\"l2\":{"), strlen(strstr(status.bytes, "\"l2\":{")) + 1);
+	number = number_of(&status, name, "");
+	text_fini(&status);
+	return number;
+}
+
+/* A replay, right in every byte: its hit rate. */
+static double replay(void)
+{
+	struct text out = { 0 }, error = { 0 };
+	char url[128];
+	double rate;
+	int code;
+
+	snprintf(url, sizeof(url), "unix:%s", server.socket);
+	code = PROCESS_RUN("kvrail-bench", &out, &error, "replay", "--server", url, "--trace", SAMPLE, "--pool",
+		"16MiB", "--scale", "128", "--requests", "60", "--verify", "--old-copies", "--ceiling=no", "--name",
+		"again", "--json=-");
+	if (code)
+		fail_msg("code %d: %s", code, error.bytes ? error.bytes : "");
+	rate = number_of(&out, "hit_rate", " ");
+	assert_true(number_of(&out, "mismatched_bytes", " ") == 0);
+	assert_true(number_of(&out, "errors", " ") == 0);
+	assert_true(number_of(&out, "verified_bytes", " ") == number_of(&out, "bytes_retrieved", " "));
+	text_fini(&out);
+	text_fini(&error);
+	return rate;
+}
+
+static void stop(void)
+{
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_true(server_process_clean(&server));
+}
+
+static void what_l1_evicts_is_found_again_and_by_the_next_server_too(void **state)
+{
+	double alone, first, second, third;
+
+	(void)state;
+	SERVER_START(&server, "--log-level", "warn");
+	alone = replay();
+	stop();
+	SERVER_START(&server, "--log-level", "warn", "--l2", option, "--l2-wait", "0", "--l2-store-memory", "12MiB");
+	first = replay();
+	if (first <= alone)
+		fail_msg("with L2 %f of the tokens are found, without %f; %.0f stored, %.0f dropped", first, alone,
+			status_number("stored"), status_number("store_dropped"));
+	assert_true(status_number("loaded") > 0 && status_number("stored") > 0);
+	assert_true(status_number("load_corrupt") == 0);
+	stop();
+	SERVER_START(&server, "--log-level", "warn", "--l2", option, "--l2-wait", "0", "--l2-store-memory", "12MiB");
+	second = replay();
+	assert_true(second > first);
+	stop();
+	/* Every file is changed: none of it is ever delivered (pitfalls H05). */
+	on_each_file(directory, change_it);
+	SERVER_START(&server, "--log-level", "error", "--l2", option, "--l2-wait", "0", "--l2-store-memory", "12MiB");
+	third = replay();
+	assert_true(third < second);
+	assert_true(status_number("load_corrupt") > 0);
+	stop();
+}
+
+static void a_place_that_cannot_be_used_is_named_with_the_reason(void **state)
+{
+	struct text out = { 0 }, error = { 0 };
+
+	(void)state;
+	assert_int_not_equal(PROCESS_RUN("kvraild", &out, &error, "--socket", "/tmp/kvrail-l2-no.sock", "--http", "off",
+				     "--l1-size", "16MiB", "--cores", "any", "--l2", "file:/proc/nothing/here"),
+		0);
+	assert_non_null(strstr(error.bytes, "--l2 file:/proc/nothing/here"));
+	text_fini(&out);
+	text_fini(&error);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_l1_evicts_is_found_again_and_by_the_next_server_too),
+		cmocka_unit_test(a_place_that_cannot_be_used_is_named_with_the_reason),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}
