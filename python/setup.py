@@ -3,5 +3,12 @@ from setuptools import Extension, setup
 
 setup(
     cffi_modules=["kvrail_build.py:ffi"],
-    ext_modules=[Extension("kvrail._tokens", ["kvrail/_tokens.c"], extra_compile_args=["-O3", "-Wall", "-Wextra"])],
+    ext_modules=[
+        Extension(
+            "kvrail._tokens",
+            ["kvrail/_tokens.c", "kvrail/_history.c"],
+            depends=["kvrail/_tokens.h"],
+            extra_compile_args=["-O3", "-Wall", "-Wextra", "-fvisibility=hidden"],
+        )
+    ],
 )

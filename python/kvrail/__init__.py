@@ -1,6 +1,9 @@
 """kvrail: client of the KV-cache server for LLM inference. kvrail.sglang, kvrail.vllm and kvrail.tensorrt_llm are connectors."""
 from ._tokens import History, Tokens
-from .client import (
+from .client import Client, Memory, Registration, Session
+from .errors import KvrailError
+from .memory import LAYOUTS, Extent, Layout, Plane, address_of, extent
+from .results import (
     CANCELED,
     CONNECTING,
     DELIVERED,
@@ -13,16 +16,10 @@ from .client import (
     PRESENT,
     SKIPPED,
     STORED,
-    Client,
     Info,
-    Memory,
-    Registration,
     Result,
-    Session,
-    Ticket,
 )
-from .errors import KvrailError
-from .memory import LAYOUTS, Extent, Layout, Plane, address_of, extent
+from .ticket import Ticket
 
 __version__ = "0.1.0"
 

@@ -1,4 +1,4 @@
-"""The client: connections, registrations, sessions, tickets. include/kvrail.h says what each call does; here are Python's parts.
+"""The client: connections, registrations, sessions. include/kvrail.h says what each call does; here are Python's parts.
 
 Threads: all objects may be used from any thread. Every call into the library releases the interpreter's lock.
 fork: a child must open a client of its own; all calls on its parent's raise KvrailError(ECHILD).
@@ -9,99 +9,18 @@ import asyncio
 import errno
 import os
 import threading
-import time
 import weakref
-from types import TracebackType
-from typing import Any, Dict, Generator, NamedTuple, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Dict, Optional, Sequence, Union
 
 from ._kvrail import ffi, lib
 from ._tokens import Tokens
 from .errors import KvrailError
-from .memory import Layout, words
-
-NULL_BLOCK: int = lib.KVR_NULL_BLOCK
-DELIVERED: int = lib.KVR_DELIVERED
-SKIPPED: int = lib.KVR_SKIPPED
-MISSING: int = lib.KVR_MISSING
-STORED: int = lib.KVR_STORED
-PRESENT: int = lib.KVR_PRESENT
-NO_MEMORY: int = lib.KVR_NO_MEMORY
-FAILED_CHUNK: int = lib.KVR_FAILED_CHUNK
-CANCELED: int = lib.KVR_CANCELED
-
-HEALTHY, CONNECTING, FAILED = "healthy", "connecting", "failed"
-_HEALTH = {lib.KVR_HEALTHY: HEALTHY, lib.KVR_CONNECTING: CONNECTING, lib.KVR_FAILED: FAILED}
-
-# A wait is cut into pieces, so that a signal's handler (KeyboardInterrupt) and close() in another thread are not kept waiting.
-_WAIT_PIECE_NS = 100_000_000
+from .memory import Layout
+from .results import FAILED, HEALTH, Closing, Info, Result, failed, ns, result, text_of
+from .ticket import Ticket, Watcher
 
 TokenLike = Union[Tokens, Sequence[int], Any]
 BlockLike = Union[Tokens, Sequence[int], Any]
-Self = TypeVar("Self", bound="_Closing")
-
-
-class Result(NamedTuple):
-    """What became of a request. outcomes: for each chunk of a transfer what became of it (DELIVERED, ...)."""
-
-    chunks: int
-    tokens: int
-    from_l2: int
-    status: int
-    outcomes: Optional[bytes] = None
-
-    @property
-    def complete(self) -> bool:
-        """All of a transfer's chunks ended well."""
-        return self.status == 0
-
-    def leading(self) -> int:
-        """How many chunks of a RETRIEVE are in our memory from the first one on."""
-        count = 0
-        for outcome in self.outcomes or b"":
-            if outcome not in (DELIVERED, SKIPPED):
-                break
-            count += 1
-        return count
-
-
-class Info(NamedTuple):
-    chunk_tokens: int
-    chunks_max: int
-    in_flight: int
-    lock_seconds: int
-    boot_id: int
-    reconnects: int
-    server: str
-    tenant: str
-    driver: str
-
-
-class _Closing:
-    """A handle: a context manager whose close() may come twice."""
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
-
-
-def _ns(timeout: Optional[float]) -> int:
-    """Seconds to the library's nanoseconds, where 0 means its default."""
-    return 0 if timeout is None else max(1, int(timeout * 1e9))
-
-
-def _bytes(text: Optional[str]) -> Any:
-    return ffi.NULL if text is None else ffi.new("char[]", text.encode())
-
-
-def _failed(code: int) -> KvrailError:
-    return KvrailError(-code, words())
 
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
@@ -115,7 +34,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class Client(_Closing):
+class Client(Closing):
     """A connection to a kvrail server. url: "unix:/run/kvrail/kvrail.sock", "kvrail://host:7471", or None for $KVRAIL_URL or the
     default socket. Times are seconds."""
 
@@ -139,8 +58,8 @@ class Client(_Closing):
         self._calls = 0  # that are in the library now
         self._forked = False
         self._tickets: Dict[int, "Ticket"] = {}  # what the server may still write to
-        self._watchers: Dict[asyncio.AbstractEventLoop, "_Watcher"] = {}
-        texts = [_bytes(text) for text in (url, driver, device, name, tenant, key_name, key_file)]
+        self._watchers: Dict[asyncio.AbstractEventLoop, "Watcher"] = {}
+        texts = [text_of(text) for text in (url, driver, device, name, tenant, key_name, key_file)]
         options = ffi.new("struct kvr_options *")
         options.struct_bytes = ffi.sizeof("struct kvr_options")
         (
@@ -153,13 +72,13 @@ class Client(_Closing):
             options.key_file,
         ) = texts
         options.in_flight = in_flight
-        options.connect_timeout_ns = _ns(connect_timeout)
-        options.request_timeout_ns = _ns(request_timeout)
+        options.connect_timeout_ns = ns(connect_timeout)
+        options.request_timeout_ns = ns(request_timeout)
         options.reconnect = reconnect
         out = ffi.new("struct kvr_client **")
         code = lib.kvr_open(options, out)
         if code:
-            raise _failed(code)
+            raise failed(code)
         self._pointer = out
         self._handle = out[0]
         self.chunk_tokens: int = self.info().chunk_tokens
@@ -228,7 +147,7 @@ class Client(_Closing):
         except KvrailError:
             return FAILED
         try:
-            return _HEALTH[lib.kvr_health(handle)]
+            return HEALTH[lib.kvr_health(handle)]
         finally:
             self._leave()
 
@@ -238,7 +157,7 @@ class Client(_Closing):
         try:
             code = lib.kvr_get_info(handle, out)
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self._leave()
         text = [ffi.string(field).decode("utf-8", "replace") for field in (out.server, out.tenant, out.driver)]
@@ -248,9 +167,9 @@ class Client(_Closing):
         """To a poll core and back."""
         handle = self._enter()
         try:
-            code = lib.kvr_ping(handle, _ns(timeout))
+            code = lib.kvr_ping(handle, ns(timeout))
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self._leave()
 
@@ -271,7 +190,7 @@ class Client(_Closing):
         try:
             code = lib.kvr_alloc(handle, nbytes, out)
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self._leave()
         return Memory(self, out[0], nbytes)
@@ -291,7 +210,7 @@ class Client(_Closing):
     ) -> "Registration":
         """Which KV cache this is, and where this process has its part. layout None: a scheduler, which gives its workers'
         fingerprint. See struct kvr_model for what belongs into the names."""
-        texts = [_bytes(text) for text in (model, dtype, engine)]
+        texts = [text_of(text) for text in (model, dtype, engine)]
         described = ffi.new("struct kvr_model *")
         described.struct_bytes = ffi.sizeof("struct kvr_model")
         described.name, described.dtype, described.engine = texts
@@ -310,7 +229,7 @@ class Client(_Closing):
                 number,
             )
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self._leave()
         return Registration(self, number[0], layout)
@@ -321,25 +240,19 @@ class Client(_Closing):
         out = ffi.new("struct kvr_result *")
         handle = self._enter()
         try:
-            code = lib.kvr_clear(handle, number, _ns(timeout), out)
-            return _result(code, out, None)
+            code = lib.kvr_clear(handle, number, ns(timeout), out)
+            return result(code, out, None)
         finally:
             self._leave()
 
-    def _watcher(self, loop: asyncio.AbstractEventLoop) -> "_Watcher":
+    def _watcher(self, loop: asyncio.AbstractEventLoop) -> "Watcher":
         watcher = self._watchers.get(loop)
         if watcher is None:
-            watcher = self._watchers[loop] = _Watcher(self, loop)
+            watcher = self._watchers[loop] = Watcher(self, loop)
         return watcher
 
 
-def _result(code: int, out: Any, outcomes: Any) -> Result:
-    if code:
-        raise KvrailError(-code, ffi.string(out.text).decode("utf-8", "replace"), out.status)
-    return Result(out.chunks, out.tokens, out.from_l2, out.status, bytes(ffi.buffer(outcomes)) if outcomes else None)
-
-
-class Memory(_Closing):
+class Memory(Closing):
     """Memory of Client.alloc: a buffer, and an array of bytes to NumPy. Gone with close() and with the client: keep no view."""
 
     def __init__(self, client: Client, pointer: Any, nbytes: int) -> None:
@@ -364,13 +277,13 @@ class Memory(_Closing):
         try:
             code = lib.kvr_free(handle, self._pointer)
             if code:
-                raise _failed(code)
+                raise failed(code)
             self._pointer = None
         finally:
             self._client._leave()
 
 
-class Registration(_Closing):
+class Registration(Closing):
     """A model's KV memory, known to the server. Keeps the layout's tensors alive."""
 
     def __init__(self, client: Client, number: int, layout: Optional[Layout]) -> None:
@@ -391,13 +304,13 @@ class Registration(_Closing):
             self._closed = True
             code = lib.kvr_unregister(handle, self.number)
             if code not in (0, -errno.ECONNRESET):
-                raise _failed(code)
+                raise failed(code)
         finally:
             self.client._leave()
         self.layout = None
 
 
-class Session(_Closing):
+class Session(Closing):
     """One request of the engine. close() frees our part of it; end() tells the server that the request is over."""
 
     def __init__(self, registration: Registration, id: str, salt: Optional[str]) -> None:
@@ -411,7 +324,7 @@ class Session(_Closing):
                 handle, registration.number, id.encode(), salt.encode() if salt else ffi.NULL, self._out
             )
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self.client._leave()
         self._handle: Any = self._out[0]
@@ -426,7 +339,7 @@ class Session(_Closing):
         try:
             code = lib.kvr_session_destroy(self._out)
             if code:
-                raise _failed(code)
+                raise failed(code)
             self._handle = None
         finally:
             self.client._leave()
@@ -454,7 +367,7 @@ class Session(_Closing):
         try:
             code = lib.kvr_session_tokens(handle, ffi.cast("uint32_t *", ids.address), len(ids))
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self.client._leave()
 
@@ -464,7 +377,7 @@ class Session(_Closing):
         try:
             code = lib.kvr_session_digests(handle, digests, len(digests) // 32)
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self.client._leave()
 
@@ -475,7 +388,7 @@ class Session(_Closing):
             out = ffi.new("uint8_t[]", 32 * count)
             code = lib.kvr_session_copy_digests(handle, 0, count, out)
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self.client._leave()
         return bytes(ffi.buffer(out))
@@ -495,7 +408,7 @@ class Session(_Closing):
         out = ffi.new("struct kvr_result *")
         handle = self._enter()
         try:
-            return _result(lib.kvr_lookup(handle, _ns(timeout), out), out, None)
+            return result(lib.kvr_lookup(handle, ns(timeout), out), out, None)
         finally:
             self.client._leave()
 
@@ -512,7 +425,7 @@ class Session(_Closing):
         out = ffi.new("struct kvr_result *")
         handle = self._enter()
         try:
-            return _result(lib.kvr_free_locks(handle, first, count, all_ranks, _ns(timeout), out), out, None)
+            return result(lib.kvr_free_locks(handle, first, count, all_ranks, ns(timeout), out), out, None)
         finally:
             self.client._leave()
 
@@ -520,9 +433,9 @@ class Session(_Closing):
         """Releases what the session still holds on the server, and forgets it there. Harmless when there is nothing."""
         handle = self._enter()
         try:
-            code = lib.kvr_end(handle, _ns(timeout))
+            code = lib.kvr_end(handle, ns(timeout))
             if code:
-                raise _failed(code)
+                raise failed(code)
         finally:
             self.client._leave()
 
@@ -534,8 +447,8 @@ class Session(_Closing):
         out = ffi.new("struct kvr_result *")
         handle = self._enter()
         try:
-            code = call(handle, transfer, _ns(timeout), out)
-            return _result(code, out, outcomes)
+            code = call(handle, transfer, ns(timeout), out)
+            return result(code, out, outcomes)
         finally:
             self.client._leave()
 
@@ -567,7 +480,7 @@ class Session(_Closing):
         try:
             code = call(handle, out)
             if code:
-                raise _failed(code)
+                raise failed(code)
             return Ticket(self, out[0], outcomes)
         finally:
             self.client._leave()
@@ -587,154 +500,3 @@ def _transfer(first: int, count: int, blocks: BlockLike, skip_tokens: int) -> tu
     transfer.groups = group
     transfer.outcomes = outcomes
     return transfer, outcomes, (ids, group)
-
-
-class Ticket:
-    """A request under way: to be polled, waited for, or awaited. While a transfer's ticket is not done, its blocks are the
-    server's. A ticket holds its place in the client until it is done and was looked at."""
-
-    __slots__ = ("client", "session", "number", "_outcomes", "_done", "_result", "_error", "__weakref__")
-
-    def __init__(self, session: Session, number: int, outcomes: Any) -> None:
-        client = session.client
-        self.client = client
-        self.session: Optional[Session] = session  # which can't go before it
-        self.number = number
-        self._outcomes = outcomes
-        self._done = False
-        self._result: Optional[Result] = None
-        self._error: Optional[KvrailError] = None
-        client._tickets[number] = self
-
-    def _finish(self, code: int, out: Any) -> None:
-        try:
-            self._result = _result(code, out, self._outcomes)
-        except KvrailError as error:
-            self._error = error
-        self._done = True
-        self._outcomes = self.session = None
-        self.client._tickets.pop(self.number, None)
-
-    def _lost(self) -> None:
-        if not self._done:
-            self._error = KvrailError(errno.ECONNRESET, "the client was closed")
-            self._done = True
-
-    def _look(self, timeout_ns: Optional[int]) -> bool:
-        if self._done:
-            return True
-        out = ffi.new("struct kvr_result *")
-        try:
-            handle = self.client._enter()
-        except KvrailError:
-            if self._done:
-                return True
-            raise
-        try:
-            if timeout_ns is None:
-                code = lib.kvr_poll(handle, self.number, out)
-            else:
-                code = lib.kvr_wait(handle, self.number, timeout_ns, out)
-            if out.status == 0 and code in (-errno.EAGAIN, -errno.ETIMEDOUT):
-                return False
-            if out.status == 0 and code == -errno.ENOENT:
-                # Another thread has taken it, and is about to say so.
-                return self._done
-            self._finish(code, out)
-            return True
-        finally:
-            self.client._leave()
-
-    @property
-    def ended(self) -> bool:
-        """Whether a result is known already, without looking; also when the client was closed."""
-        return self._done or self.client.closed
-
-    def done(self) -> bool:
-        """Looks whether it has ended, well or not."""
-        return self._look(None)
-
-    def poll(self) -> Optional[Result]:
-        """The result, or None while it is under way. Raises what the request failed with."""
-        return self._outcome() if self._look(None) else None
-
-    def wait(self, timeout: Optional[float] = None) -> Result:
-        """Raises KvrailError(ETIMEDOUT) with status 0 when the time is up: the request goes on."""
-        until = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
-        while True:
-            piece = _WAIT_PIECE_NS if until is None else min(_WAIT_PIECE_NS, until - time.monotonic_ns())
-            if self._look(max(piece, 0)):
-                return self._outcome()
-            if until is not None and piece <= 0:
-                raise KvrailError(errno.ETIMEDOUT, "not done yet: the ticket stays, and a transfer's memory is the server's")
-
-    def cancel(self) -> None:
-        """Asks the server to stop it. It must still be waited for. Harmless when it is done."""
-        if self._done:
-            return
-        handle = self.client._enter()
-        try:
-            code = lib.kvr_cancel(handle, self.number)
-            if code not in (0, -errno.ENOENT, -errno.ECONNRESET):
-                raise _failed(code)
-        finally:
-            self.client._leave()
-
-    def _outcome(self) -> Result:
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
-
-    def __await__(self) -> Generator[Any, None, Result]:
-        """Canceling the task that awaits does not cancel the request."""
-        if not self._look(None):
-            yield from self.client._watcher(asyncio.get_running_loop()).future(self)
-        return self._outcome()
-
-
-class _Watcher:
-    """Tickets that tasks of one event loop await: one descriptor of the client tells of all of them."""
-
-    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
-        self._client = weakref.ref(client)
-        self._loop = loop
-        self._waiting: Dict["asyncio.Future[None]", Ticket] = {}
-        handle = client._enter()
-        try:
-            self._fd = lib.kvr_event_fd(handle)
-            if self._fd < 0:
-                raise KvrailError(errno.EMFILE, words())
-        finally:
-            client._leave()
-
-    def future(self, ticket: Ticket) -> "asyncio.Future[None]":
-        future: "asyncio.Future[None]" = self._loop.create_future()
-        if not self._waiting:
-            self._loop.add_reader(self._fd, self._news)
-        self._waiting[future] = ticket
-        self._loop.call_soon(self._news)
-        return future
-
-    def _news(self) -> None:
-        client = self._client()
-        # All tickets are looked at, those that nobody awaits too: the descriptor is readable until each result was taken.
-        for ticket in list(client._tickets.values()) if client else []:
-            try:
-                ticket._look(None)
-            except KvrailError:
-                break
-        for future, ticket in list(self._waiting.items()):
-            if ticket._done and not future.done():
-                future.set_result(None)
-            if future.done():
-                del self._waiting[future]
-        if not self._waiting and not self._loop.is_closed():
-            self._loop.remove_reader(self._fd)
-
-    def stop(self) -> None:
-        """The client is being closed, perhaps by another thread than the loop's."""
-        try:
-            self._loop.call_soon_threadsafe(self._news)  # resolves what waits, and takes the descriptor out of the loop
-        except RuntimeError:
-            pass  # the loop is closed

@@ -10,9 +10,11 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ._tokens import History, Tokens
-from .client import HEALTHY, Client, Registration, Session, Ticket
+from .client import Client, Registration, Session
 from .errors import KvrailError
 from .memory import Extent, Layout, MemoryLike, Plane, extent
+from .results import HEALTHY
+from .ticket import Ticket
 
 logger = logging.getLogger("kvrail")
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Set
 
-from .client import DELIVERED, SKIPPED, Registration, Session, Ticket
+from .client import Registration, Session
 from .engine import Link, synchronize
 from .errors import KvrailError
 from .planner import Load, Plan, Store
+from .results import DELIVERED, SKIPPED
+from .ticket import Ticket
 
 
 class Mover:

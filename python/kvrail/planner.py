@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
 from ._tokens import Tokens
-from .client import Registration, Session, Ticket
+from .client import Registration, Session
 from .engine import LOOKUP_SECONDS, Link
 from .errors import KvrailError
+from .ticket import Ticket
 
 PATIENCE_SECONDS = 0.001  # for an answer within the same step
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, cast
 
 from .._tokens import Tokens, pages
-from ..client import NULL_BLOCK, Registration, Session, Ticket
+from ..client import Registration, Session
 from ..engine import (
     LOOKUP_SECONDS,
     Link,
@@ -31,6 +31,8 @@ from ..engine import (
 )
 from ..errors import KvrailError
 from ..memory import Layout, MemoryLike, extent
+from ..results import NULL_BLOCK
+from ..ticket import Ticket
 
 # Requests that SGLang has not ended: aborted ones may never be. The oldest is ended in their place.
 REQUESTS_MAX = 4096

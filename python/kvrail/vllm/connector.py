@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional, Set
 from ..engine import Link, url_from
 from ..errors import KvrailError
 from ..mover import Mover
-from ..planner import Plan, Planner
+from ..planner import PATIENCE_SECONDS, Plan, Planner
 from .base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
 from .model import KvModel, extra_config, kv_layout, request_salt
 
@@ -22,7 +22,7 @@ class KvrailMetadata(KVConnectorMetadata):  # type: ignore[misc]
 
 class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
     """kv_connector_extra_config: kvrail.url; kvrail.load_async (true: requests wait outside of the batch for their loads); kvrail.store_generated
-    (true: what was generated is stored, too); kvrail.kv_layout (NHD, HND); kvrail.request_timeout (30 s); kvrail.heartbeat_interval (5 s)."""
+    (true: what was generated is stored, too); kvrail.patience (0.001 s, for a lookup's answer within the step); kvrail.kv_layout (NHD, HND); kvrail.request_timeout (30 s); kvrail.heartbeat_interval (5 s)."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         try:
@@ -54,6 +54,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
                     bool(config.get("kvrail.load_async", True)),
                     bool(config.get("kvrail.store_generated", True)),
                     request_salt,
+                    float(config.get("kvrail.patience", PATIENCE_SECONDS)),
                 )
         except BaseException:
             self._link.close()

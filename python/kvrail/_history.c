@@ -1,0 +1,236 @@
+/*
+ * _history.c - History: earlier prompts and the digests of their chunks. The next turn of a conversation begins with the
+ * last one's tokens, so comparing them (memcmp) takes the place of hashing them. Nothing is believed that was not
+ * compared token by token.
+ */
+#include "_tokens.h"
+
+#define DIGEST_BYTES 32
+#define TAIL_TOKENS 8 /* last tokens of a prompt, by which it is found */
+#define HISTORY_BUCKETS 4096u
+
+struct prompt {
+	struct prompt *next;          /* of the bucket */
+	struct prompt *newer, *older; /* by last use */
+	PyObject *tokens, *digests;   /* Tokens that nobody appends to any more; bytes */
+	uint64_t hash;
+	size_t chunks;
+};
+
+struct history {
+	PyObject_HEAD struct prompt *buckets[HISTORY_BUCKETS];
+	struct prompt *newest, *oldest;
+	size_t chunk_tokens, bytes, bytes_max;
+	unsigned long long hits, misses;
+};
+
+static size_t prompt_bytes(const struct prompt *prompt)
+{
+	return sizeof(*prompt) + ((struct tokens *)prompt->tokens)->capacity * sizeof(uint32_t) +
+		(size_t)PyBytes_GET_SIZE(prompt->digests);
+}
+
+/* Of the last tokens before `end`, and how many there are: whatever meets here is compared whole. */
+static uint64_t tail_hash(const uint32_t *ids, size_t end)
+{
+	size_t begin = end > TAIL_TOKENS ? end - TAIL_TOKENS : 0;
+	uint64_t hash = end;
+
+	for (size_t i = begin; i < end; i++)
+		hash = (hash ^ ids[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
+	return hash;
+}
+
+static void prompt_unlink(struct history *history, struct prompt *prompt)
+{
+	if (prompt->newer)
+		prompt->newer->older = prompt->older;
+	else
+		history->newest = prompt->older;
+	if (prompt->older)
+		prompt->older->newer = prompt->newer;
+	else
+		history->oldest = prompt->newer;
+}
+
+static void prompt_push(struct history *history, struct prompt *prompt)
+{
+	prompt->newer = NULL;
+	prompt->older = history->newest;
+	if (history->newest)
+		history->newest->newer = prompt;
+	else
+		history->oldest = prompt;
+	history->newest = prompt;
+}
+
+static void prompt_forget(struct history *history, struct prompt *prompt)
+{
+	struct prompt **at = &history->buckets[prompt->hash % HISTORY_BUCKETS];
+
+	while (*at != prompt)
+		at = &(*at)->next;
+	*at = prompt->next;
+	prompt_unlink(history, prompt);
+	history->bytes -= prompt_bytes(prompt);
+	Py_DECREF(prompt->tokens);
+	Py_DECREF(prompt->digests);
+	PyMem_Free(prompt);
+}
+
+/* The longest remembered prompt of which all chunks are the first ones of `tokens`. */
+static struct prompt *history_search(struct history *history, const struct tokens *tokens)
+{
+	for (size_t chunks = tokens->count / history->chunk_tokens; chunks > 0; chunks--) {
+		size_t count = chunks * history->chunk_tokens;
+		uint64_t hash = tail_hash(tokens->ids, count);
+
+		for (struct prompt *prompt = history->buckets[hash % HISTORY_BUCKETS]; prompt; prompt = prompt->next)
+			if (prompt->hash == hash && prompt->chunks == chunks &&
+				memcmp(((struct tokens *)prompt->tokens)->ids, tokens->ids,
+					count * sizeof(*tokens->ids)) == 0)
+				return prompt;
+	}
+	return NULL;
+}
+
+static int is_tokens(PyObject *argument)
+{
+	if (PyObject_TypeCheck(argument, &tokens_type))
+		return 1;
+	PyErr_SetString(PyExc_TypeError, "tokens are given as Tokens");
+	return 0;
+}
+
+static PyObject *history_find(PyObject *self, PyObject *argument)
+{
+	struct history *history = (struct history *)self;
+	struct prompt *prompt;
+
+	if (!is_tokens(argument))
+		return NULL;
+	prompt = history_search(history, (struct tokens *)argument);
+	if (!prompt) {
+		history->misses++;
+		Py_RETURN_NONE;
+	}
+	history->hits++;
+	prompt_unlink(history, prompt);
+	prompt_push(history, prompt);
+	return Py_NewRef(prompt->digests);
+}
+
+static PyObject *history_remember(PyObject *self, PyObject *arguments)
+{
+	struct history *history = (struct history *)self;
+	struct prompt *prompt, *former;
+	PyObject *tokens, *digests;
+	size_t chunks;
+
+	if (!PyArg_ParseTuple(arguments, "O!S:remember", &tokens_type, &tokens, &digests))
+		return NULL;
+	chunks = (size_t)PyBytes_GET_SIZE(digests) / DIGEST_BYTES;
+	if (chunks * history->chunk_tokens > ((struct tokens *)tokens)->count || chunks == 0 ||
+		PyBytes_GET_SIZE(digests) % DIGEST_BYTES) {
+		PyErr_SetString(PyExc_ValueError, "digests of more chunks than there are tokens, or of none");
+		return NULL;
+	}
+	/* What it goes on from serves no one better than this does. */
+	former = history_search(history, (struct tokens *)tokens);
+	if (former && former->chunks >= chunks)
+		Py_RETURN_NONE;
+	prompt = PyMem_Calloc(1, sizeof(*prompt));
+	if (!prompt)
+		return PyErr_NoMemory();
+	if (former)
+		prompt_forget(history, former);
+	prompt->tokens = Py_NewRef(tokens);
+	prompt->digests = Py_NewRef(digests);
+	prompt->chunks = chunks;
+	prompt->hash = tail_hash(((struct tokens *)tokens)->ids, chunks * history->chunk_tokens);
+	prompt->next = history->buckets[prompt->hash % HISTORY_BUCKETS];
+	history->buckets[prompt->hash % HISTORY_BUCKETS] = prompt;
+	prompt_push(history, prompt);
+	history->bytes += prompt_bytes(prompt);
+	while (history->oldest && history->bytes > history->bytes_max)
+		prompt_forget(history, history->oldest);
+	Py_RETURN_NONE;
+}
+
+static PyObject *history_clear(PyObject *self, PyObject *unused)
+{
+	struct history *history = (struct history *)self;
+
+	(void)unused;
+	while (history->oldest)
+		prompt_forget(history, history->oldest);
+	Py_RETURN_NONE;
+}
+
+static PyObject *history_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "chunk_tokens", "bytes_max", NULL };
+	Py_ssize_t chunk_tokens, bytes_max;
+	struct history *history;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "nn:History", names, &chunk_tokens, &bytes_max))
+		return NULL;
+	if (chunk_tokens < 1 || bytes_max < 0) {
+		PyErr_SetString(PyExc_ValueError, "a chunk has tokens, and no memory is less than none");
+		return NULL;
+	}
+	history = (struct history *)type->tp_alloc(type, 0);
+	if (history) {
+		history->chunk_tokens = (size_t)chunk_tokens;
+		history->bytes_max = (size_t)bytes_max;
+	}
+	return (PyObject *)history;
+}
+
+static void history_free(PyObject *self)
+{
+	Py_XDECREF(history_clear(self, NULL));
+	Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *history_number(PyObject *self, void *closure)
+{
+	struct history *history = (struct history *)self;
+
+	switch (*(const char *)closure) {
+	case 'b':
+		return PyLong_FromSize_t(history->bytes);
+	case 'h':
+		return PyLong_FromUnsignedLongLong(history->hits);
+	default:
+		return PyLong_FromUnsignedLongLong(history->misses);
+	}
+}
+
+static PyMethodDef history_methods[] = {
+	{ "find", history_find, METH_O,
+		"find(tokens) -> digests or None: of the longest remembered prompt that `tokens` begin with." },
+	{ "remember", history_remember, METH_VARARGS,
+		"remember(tokens, digests): nobody may append to these tokens from now on." },
+	{ "clear", history_clear, METH_NOARGS, "Forgets all." },
+	{ NULL, NULL, 0, NULL },
+};
+
+static PyGetSetDef history_getset[] = {
+	{ "bytes", history_number, NULL, "memory in use", "b" },
+	{ "hits", history_number, NULL, "finds that found one", "h" },
+	{ "misses", history_number, NULL, "finds that did not", "m" },
+	{ NULL, NULL, NULL, NULL, NULL },
+};
+
+PyTypeObject history_type = {
+	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kvrail._tokens.History",
+	.tp_doc =
+		"History(chunk_tokens, bytes_max): earlier prompts with their digests; the least recently used go first.",
+	.tp_basicsize = sizeof(struct history),
+	.tp_flags = Py_TPFLAGS_DEFAULT,
+	.tp_new = history_new,
+	.tp_dealloc = history_free,
+	.tp_methods = history_methods,
+	.tp_getset = history_getset,
+};
