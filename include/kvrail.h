@@ -199,6 +199,9 @@ struct kvr_layout {
  * layout NULL: a scheduler, which looks up, frees, ends and clears, and moves nothing; it must give the fingerprint of
  * its workers.
  * *registration: this client's number for it, good until kvr_unregister, also over reconnects.
+ * Planes may lie in GPU memory (a server on this host, with its --gpu; docs/GPU.md): then STORE is called when the data
+ * is there for all streams, RETRIEVE when nothing uses the blocks any more, and kernels launched after a RETRIEVE has
+ * ended see its data. Unregister before you free it.
  * -EINVAL (arguments), -EPROTOTYPE (another layout under that identity), -EFAULT, -ENOTSUP (memory can't be reached),
  * -EOPNOTSUPP, -EBUSY, -ENOSPC (limits), -ECONNRESET.
  */

@@ -5,7 +5,7 @@
  *   poll core --put, publish--> lane (ring of pieces in pinned memory) --submit thread--> kernel or copy engine
  *   poll core <--position done-- lane <--flag in pinned memory, polled by the submit thread--
  *
- * A lane belongs to one poll core and one GPU: single producer, single consumer, no lock, no call into the vendor's
+ * A lane belongs to one poll core, one GPU and one direction (kernels that read and write host memory at once are slower): single producer, single consumer, no lock, no call into the vendor's
  * library on the poll core. The submit thread launches whatever is waiting as one kernel (or, for large contiguous
  * pieces, as copies by the copy engine), and lets what comes meanwhile wait while two kernels are under way: so
  * launches are as large as the load makes them.
@@ -27,7 +27,7 @@
 KVR_BEGIN_C
 
 #define GPU_COUNT_MAX 16u
-#define GPU_LANES_MAX 64u             /* of one GPU: poll cores */
+#define GPU_LANES_MAX 128u            /* of one GPU: two a poll core */
 #define GPU_HOST_AREAS_MAX 64u        /* of gpus_register_host */
 #define GPU_PIECE_BYTES_MAX 65536u    /* of one gpu_lane_put */
 #define GPU_LANE_PIECES 16384u        /* that a lane has room for */
@@ -82,15 +82,14 @@ void gpus_forget(struct gpus *gpus, struct gpu_region *region);
 
 /* Any thread that may block. progress: called by the submit thread after positions were done; NULL: not wanted. 0,
  * -ENODEV (the GPU has failed), -ENOSPC, -ENOMEM. */
-KVR_MUST_CHECK int gpu_lane_open(
-	struct gpus *gpus, uint32_t gpu, void (*progress)(void *argument), void *argument, struct gpu_lane **lane);
+KVR_MUST_CHECK int gpu_lane_open(struct gpus *gpus, uint32_t gpu, bool to_device, void (*progress)(void *argument),
+	void *argument, struct gpu_lane **lane);
 /* Any thread that may block. Waits until what was published is done. */
 void gpu_lane_close(struct gpus *gpus, struct gpu_lane **lane);
 
 /* Poll core. One more piece, not published yet: bytes 1 .. GPU_PIECE_BYTES_MAX. Positions count pieces from 0 on. 0;
  * -EAGAIN: no room now; -EFAULT: the host memory is not registered. */
-KVR_MUST_CHECK int gpu_lane_put(
-	struct gpu_lane *lane, uint64_t host, gpu_address device, uint32_t bytes, bool to_device);
+KVR_MUST_CHECK int gpu_lane_put(struct gpu_lane *lane, uint64_t host, gpu_address device, uint32_t bytes);
 /* Poll core. What was put goes. Wakes the submit thread when it sleeps: one system call then. */
 void gpu_lane_publish(struct gpu_lane *lane);
 /* Poll core. Pieces below the returned position are done. *failed: the GPU is lost, and nothing of it is under way. */

@@ -15,8 +15,8 @@ KVR_BEGIN_C
 #define GPU_TILE_BYTES 4096u /* the kernel's: copy.cu */
 #define GPU_BLOCKS 8u        /* two launches at once: 16 multiprocessors */
 #define GPU_BLOCK_THREADS 1024u
-#define GPU_SLOTS 4u            /* launches under way at once ... */
-#define GPU_KERNELS_AT_ONCE 2u  /* ... of them kernels */
+#define GPU_SLOTS 8u            /* launches under way at once ... */
+#define GPU_KERNELS_AT_ONCE 2u  /* ... of them kernels, for each direction */
 #define GPU_LAUNCH_PIECES 8192u /* of one launch: the next lane has its turn then */
 #define GPU_ENGINE_RUNS 64u     /* copies of one launch by the copy engine */
 /* So many pieces go by the copy engine when nothing else is under way: it works beside other processes' kernels, where a kernel of
@@ -31,8 +31,7 @@ struct gpu_piece {
 	uint64_t to;
 	uint64_t from;
 	uint32_t bytes;
-	uint32_t to_device;
-	uint32_t pad[2];
+	uint32_t pad[3];
 };
 KVR_STATIC_ASSERT(sizeof(struct gpu_piece) == 32, "copy.cu: struct piece");
 
@@ -40,6 +39,7 @@ struct gpu_lane {
 	/* read only */
 	struct gpu *gpu;
 	struct gpu_piece *ring; /* pinned */
+	bool to_device;
 	void (*progress)(void *argument);
 	void *argument;
 	/* poll core's */
@@ -63,8 +63,8 @@ struct gpu_slot {
 	uint32_t *flag;       /* pinned: `value` when it has ended */
 	uint32_t value;
 	bool is_kernel;
-	struct gpu_lane *lane;
-	uint64_t end; /* position in the lane behind its last piece */
+	struct gpu_lane *lane; /* NULL: not under way */
+	uint64_t begin, end;   /* positions in the lane: its pieces */
 	uint64_t look_ns;
 };
 
@@ -82,9 +82,9 @@ struct gpu {
 	bool context_made, thread_made;
 	pthread_t thread;
 
-	/* submit thread: slots in the order of launching, the oldest at first_slot */
+	/* submit thread */
 	KVR_ALIGNED(KVR_CACHE_LINE) struct gpu_slot slots[GPU_SLOTS];
-	uint32_t first_slot, slot_count, kernel_count;
+	uint32_t slot_count, kernel_count[2]; /* under way; by direction: from, to the GPU */
 	uint32_t next_lane;
 	uint64_t busy_ns; /* when there last was something to do */
 	struct gpu_counters counters;

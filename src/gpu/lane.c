@@ -22,7 +22,7 @@ static inline bool is_registered(const struct gpus *gpus, uint64_t host, uint32_
 	return false;
 }
 
-int gpu_lane_put(struct gpu_lane *lane, uint64_t host, gpu_address device, uint32_t bytes, bool to_device)
+int gpu_lane_put(struct gpu_lane *lane, uint64_t host, gpu_address device, uint32_t bytes)
 {
 	struct gpu_piece *piece = &lane->ring[lane->put & (GPU_LANE_PIECES - 1)];
 
@@ -34,10 +34,9 @@ int gpu_lane_put(struct gpu_lane *lane, uint64_t host, gpu_address device, uint3
 	}
 	if (KVR_UNLIKELY(!is_registered(lane->gpu->gpus, host, bytes)))
 		return -EFAULT;
-	piece->to = to_device ? device : host;
-	piece->from = to_device ? host : device;
+	piece->to = lane->to_device ? device : host;
+	piece->from = lane->to_device ? host : device;
 	piece->bytes = bytes;
-	piece->to_device = to_device;
 	lane->put++;
 	return 0;
 }
@@ -102,8 +101,8 @@ static void free_lane(struct gpus *gpus, struct gpu_lane *lane)
 	free(lane);
 }
 
-int gpu_lane_open(
-	struct gpus *gpus, uint32_t index, void (*progress)(void *argument), void *argument, struct gpu_lane **out)
+int gpu_lane_open(struct gpus *gpus, uint32_t index, bool to_device, void (*progress)(void *argument), void *argument,
+	struct gpu_lane **out)
 {
 	struct gpu *gpu = gpus->gpu[index];
 	struct gpu_lane *lane;
@@ -114,6 +113,7 @@ int gpu_lane_open(
 	lane = new_lane(gpus, gpu);
 	if (!lane)
 		return -ENOMEM;
+	lane->to_device = to_device;
 	lane->progress = progress;
 	lane->argument = argument;
 	pthread_mutex_lock(&gpus->lock);

@@ -31,7 +31,9 @@ static void finish_lane(struct gpu_lane *lane, uint64_t done, bool failed)
 static void end_all(struct gpu *gpu)
 {
 	gpu->slot_count = 0;
-	gpu->kernel_count = 0;
+	memset(gpu->kernel_count, 0, sizeof(gpu->kernel_count));
+	for (uint32_t i = 0; i < GPU_SLOTS; i++)
+		gpu->slots[i].lane = NULL;
 	for (uint32_t i = 0; i < kvr_load_acquire(&gpu->lane_count); i++) {
 		struct gpu_lane *lane = kvr_load_acquire(&gpu->lanes[i]);
 		uint64_t published = lane ? kvr_load_acquire(&lane->published) : 0;
@@ -81,8 +83,7 @@ static uint64_t measure_run(const struct gpu_lane *lane, uint64_t position, uint
 	while (count < limit) {
 		const struct gpu_piece *next = piece_at(lane, position + count);
 
-		if (next->to_device != first->to_device || next->to != first->to + bytes ||
-			next->from != first->from + bytes)
+		if (next->to != first->to + bytes || next->from != first->from + bytes)
 			break;
 		bytes += next->bytes;
 		count++;
@@ -91,27 +92,27 @@ static uint64_t measure_run(const struct gpu_lane *lane, uint64_t position, uint
 	return bytes;
 }
 
-static bool suits_engine(const struct gpu *gpu, const struct gpu_piece *piece, uint64_t bytes, bool few)
+static bool suits_engine(
+	const struct gpu *gpu, const struct gpu_lane *lane, const struct gpu_piece *piece, uint64_t bytes, bool few)
 {
 	return (bytes >= GPU_ENGINE_BYTES || few) && !gpu->gpus->options.no_engine &&
-		in_one_slice(gpu->gpus, piece->to_device ? piece->from : piece->to, bytes);
+		in_one_slice(gpu->gpus, lane->to_device ? piece->from : piece->to, bytes);
 }
 
-static void count_bytes(struct gpu *gpu, const struct gpu_piece *piece, uint64_t bytes)
+static void count_bytes(struct gpu *gpu, const struct gpu_lane *lane, uint64_t bytes)
 {
-	if (piece->to_device)
+	if (lane->to_device)
 		kvr_counter_add(&gpu->counters.to_device_bytes_total, bytes);
 	else
 		kvr_counter_add(&gpu->counters.to_host_bytes_total, bytes);
 }
 
-/* Runs of one direction from `position` on, large ones or, with nothing else to do, a few, by the copy engine. The pieces taken;
+/* Contiguous runs from `position` on, large ones or, with nothing else to do, a few, by the copy engine. The pieces taken;
  * 0: the kernel is to have the first one; *code says how it went. */
 static uint64_t launch_engine(struct gpu *gpu, struct gpu_slot *slot, const struct gpu_lane *lane, uint64_t position,
 	uint64_t limit, int *code)
 {
 	const struct gpu_driver *driver = &gpu->gpus->driver;
-	const struct gpu_piece *first = piece_at(lane, position);
 	bool few = limit <= GPU_ENGINE_FEW && gpu->slot_count == 0;
 	uint64_t taken = 0;
 
@@ -120,15 +121,15 @@ static uint64_t launch_engine(struct gpu *gpu, struct gpu_slot *slot, const stru
 		uint64_t pieces;
 		uint64_t bytes = measure_run(lane, position + taken, limit - taken, &pieces);
 
-		if (piece->to_device != first->to_device || !suits_engine(gpu, piece, bytes, few))
+		if (!suits_engine(gpu, lane, piece, bytes, few))
 			break;
-		*code = piece->to_device
+		*code = lane->to_device
 			? driver->copy_to_device(piece->to, (const void *)(uintptr_t)piece->from, bytes, slot->stream)
 			: driver->copy_to_host((void *)(uintptr_t)piece->to, piece->from, bytes, slot->stream);
 		if (*code != GPU_DONE)
 			return taken;
 		kvr_counter_add(&gpu->counters.engine_copies_total, 1);
-		count_bytes(gpu, piece, bytes);
+		count_bytes(gpu, lane, bytes);
 		taken += pieces;
 	}
 	if (taken > 0)
@@ -149,14 +150,15 @@ static uint64_t measure_kernel(
 
 		/* Only pieces of full size can be parts of a large one. */
 		if (piece->bytes == GPU_PIECE_BYTES_MAX &&
-			suits_engine(gpu, piece, measure_run(lane, position + taken, limit - taken, &pieces), false) &&
+			suits_engine(
+				gpu, lane, piece, measure_run(lane, position + taken, limit - taken, &pieces), false) &&
 			taken > 0)
 			break;
 		for (uint64_t i = 0; i < pieces; i++) {
 			piece = piece_at(lane, position + taken + i);
 			if (piece->bytes > largest)
 				largest = piece->bytes;
-			count_bytes(gpu, piece, piece->bytes);
+			count_bytes(gpu, lane, piece->bytes);
 		}
 		taken += pieces;
 	}
@@ -188,20 +190,28 @@ static uint64_t launch_kernel(struct gpu *gpu, struct gpu_slot *slot, const stru
 	return taken;
 }
 
-/* False: the launch failed. */
+static struct gpu_slot *free_slot(struct gpu *gpu)
+{
+	struct gpu_slot *slot = gpu->slots;
+
+	while (slot->lane)
+		slot++;
+	return slot;
+}
+
+/* There is a free slot. False: the launch failed. */
 static bool launch(struct gpu *gpu, struct gpu_lane *lane, uint64_t limit, uint64_t now_ns)
 {
-	struct gpu_slot *slot = &gpu->slots[(gpu->first_slot + gpu->slot_count) % GPU_SLOTS];
+	struct gpu_slot *slot = free_slot(gpu);
 	uint64_t taken;
 	int code = GPU_DONE;
 
 	slot->value++;
-	slot->lane = lane;
 	slot->look_ns = now_ns + GPU_LOOK_NS;
 	slot->is_kernel = false;
 	taken = launch_engine(gpu, slot, lane, lane->launched, limit, &code);
 	if (taken == 0 && code == GPU_DONE) {
-		if (gpu->kernel_count == GPU_KERNELS_AT_ONCE)
+		if (gpu->kernel_count[lane->to_device] == GPU_KERNELS_AT_ONCE)
 			return true;
 		slot->is_kernel = true;
 		taken = launch_kernel(gpu, slot, lane, lane->launched, limit, &code);
@@ -211,11 +221,13 @@ static bool launch(struct gpu *gpu, struct gpu_lane *lane, uint64_t limit, uint6
 		return false;
 	}
 	kvr_counter_add(&gpu->counters.pieces_total, taken);
+	slot->lane = lane;
+	slot->begin = lane->launched;
 	lane->launched += taken;
 	lane->under_way++;
 	slot->end = lane->launched;
 	gpu->slot_count++;
-	gpu->kernel_count += slot->is_kernel;
+	gpu->kernel_count[lane->to_device] += slot->is_kernel;
 	return true;
 }
 
@@ -252,33 +264,44 @@ static bool launch_all(struct gpu *gpu, uint64_t now_ns)
 
 /* ---- what has ended --------------------------------------------------------------------------------------------- */
 
-/* In the order of launching, so that positions end in order. */
+static void end_slot(struct gpu *gpu, struct gpu_slot *slot)
+{
+	struct gpu_lane *lane = slot->lane;
+
+	slot->lane = NULL;
+	gpu->slot_count--;
+	gpu->kernel_count[lane->to_device] -= slot->is_kernel;
+	lane->under_way--;
+	finish_lane(lane, slot->end, false);
+}
+
+/* Every slot that has ended and is its lane's oldest, so that positions end in order. */
 static bool collect(struct gpu *gpu, uint64_t now_ns)
 {
 	bool busy = false;
 
-	while (gpu->slot_count > 0) {
-		struct gpu_slot *slot = &gpu->slots[gpu->first_slot];
+	for (uint32_t i = 0; i < GPU_SLOTS && gpu->slot_count > 0; i++) {
+		struct gpu_slot *slot = &gpu->slots[i];
 		int code;
 
+		if (!slot->lane)
+			continue;
 		/* pairs with the kernel's fence: what it copied is there when the flag is */
-		if (kvr_load_acquire(slot->flag) != slot->value) {
-			if (now_ns < slot->look_ns)
-				break;
-			slot->look_ns = now_ns + GPU_LOOK_NS;
-			code = fault_point("gpu_submit/look") ? 999 : gpu->gpus->driver.stream_query(slot->stream);
-			if (code != GPU_DONE && code != GPU_NOT_READY) {
-				gpu_fail(gpu, code, "copies did not end");
-				return true;
+		if (kvr_load_acquire(slot->flag) == slot->value) {
+			if (slot->begin == kvr_load_relaxed(&slot->lane->done)) {
+				end_slot(gpu, slot);
+				busy = true;
 			}
-			break;
+			continue;
 		}
-		gpu->first_slot = (gpu->first_slot + 1) % GPU_SLOTS;
-		gpu->slot_count--;
-		gpu->kernel_count -= slot->is_kernel;
-		slot->lane->under_way--;
-		finish_lane(slot->lane, slot->end, false);
-		busy = true;
+		if (now_ns < slot->look_ns)
+			continue;
+		slot->look_ns = now_ns + GPU_LOOK_NS;
+		code = fault_point("gpu_submit/look") ? 999 : gpu->gpus->driver.stream_query(slot->stream);
+		if (code != GPU_DONE && code != GPU_NOT_READY) {
+			gpu_fail(gpu, code, "copies did not end");
+			return true;
+		}
 	}
 	return busy;
 }

@@ -114,6 +114,8 @@ void control_client_import_done(struct control_client *client, int result)
 	region->address = job->import.address;
 	region->length = job->import.length;
 	region->rkey = job->import.rkey;
+	if (job->memory.kind == MEMORY_DEVICE)
+		kvr_store_relaxed(&client->connection.on_gpu, 1);
 	kvr_store_release(&region->present, true);
 	if (!client->stream)
 		return;

@@ -2,7 +2,7 @@
  * gpu_table.h - how the local driver reaches GPU memory: a table of copy operations that whoever opens the device fills
  * (app/common/gpu_table.c does, from gpu/gpu.h). Without one, memory of kind MEMORY_DEVICE is refused.
  *
- * A lane carries the copies of one completion queue to and from one GPU. Copies that were put into it are counted from 0 on
+ * A lane carries the copies of one completion queue to one GPU, or those from it. Copies that were put into it are counted from 0 on
  * and end in that order.
  */
 #ifndef KVRAIL_VERBS_GPU_TABLE_H
@@ -36,12 +36,13 @@ struct verbs_gpu_table {
 	void (*forget)(void *context, struct verbs_gpu_memory *imported);
 
 	/* Helper threads; may block. progress: called on the table's own thread after copies have ended. */
-	int (*lane_open)(void *context, uint32_t gpu, void (*progress)(void *argument), void *argument, void **lane);
+	int (*lane_open)(void *context, uint32_t gpu, bool to_device, void (*progress)(void *argument), void *argument,
+		void **lane);
 	void (*lane_close)(void *context, void *lane);
 
 	/* Polling thread: no lock, no call into the GPU's library. 0; -EAGAIN: no room now; -EFAULT: the GPUs don't
 	 * know that memory of the server. */
-	int (*put)(void *lane, uint64_t host, uint64_t device, uint32_t bytes, bool to_device);
+	int (*put)(void *lane, uint64_t host, uint64_t device, uint32_t bytes);
 	/* What was put goes now. */
 	void (*publish)(void *lane);
 	/* Copies below the returned number have ended. *failed: the GPU is lost; nothing touches memory any more once

@@ -38,6 +38,7 @@ KVR_BEGIN_C
 #define WORKER_TURN_WRS_MAX 32 /* work requests that a connection posts in one turn, with one doorbell */
 #define WORKER_TURN_BYTES_MAX (UINT32_C(1) << 20)
 #define WORKER_WINDOW_BYTES (UINT32_C(4) << 20) /* in flight per connection: a reply waits no longer than this takes */
+#define WORKER_WINDOW_BYTES_GPU (UINT32_C(32) << 20) /* to and from GPU memory, over a link of 50 GB/s */
 #define WORKER_INLINE_BYTES_WANTED 256
 #define WORKER_POLL_MAX 64       /* completions, and mailbox messages, in one step */
 #define WORKER_TURNS_MAX 16      /* connections that post in one step */

@@ -81,6 +81,10 @@ struct connection {
 	struct layout_region *regions;
 	uint32_t region_count; /* size of the array; never changes; 0: no INDIRECT */
 
+	/* written by the control thread alone, read by the worker with kvr_load_relaxed: some of that memory is a GPU's, so that
+	 * more must be under way to keep the link busy, and takes no longer */
+	uint32_t on_gpu;
+
 	/* written by the control thread alone, read by others with kvr_load_relaxed: when a message of its control socket
 	 * came, or was still being worked on */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t control_seen_ns;

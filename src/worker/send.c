@@ -42,6 +42,11 @@ static bool has_place(struct chain *chain, const struct worker *worker, const st
 	return false;
 }
 
+static uint32_t window_of(const struct endpoint *endpoint)
+{
+	return kvr_load_relaxed(&endpoint->connection->on_gpu) ? WORKER_WINDOW_BYTES_GPU : WORKER_WINDOW_BYTES;
+}
+
 /* Places, bytes and READs for one more one-sided work request. */
 static bool has_room(struct chain *chain, const struct worker *worker, const struct endpoint *endpoint, bool read)
 {
@@ -51,7 +56,7 @@ static bool has_room(struct chain *chain, const struct worker *worker, const str
 		return false;
 	if (read && chain->reads > 0 && chain->reads >= endpoint->reads_max / 2)
 		return false; /* half of them in one chain: the other half goes out before this one has completed */
-	if (endpoint->bytes_in_flight + chain->bytes >= WORKER_WINDOW_BYTES ||
+	if (endpoint->bytes_in_flight + chain->bytes >= window_of(endpoint) ||
 		(read && endpoint->reads_in_flight + chain->reads >= endpoint->reads_max)) {
 		chain->blocked = true;
 		return false;

@@ -4,7 +4,7 @@
  *
  *   gpu_engine --server URL check        stores and retrieves in every layout; exit code 0: every word was right
  *   gpu_engine --server URL loop         transfers without end (to be killed); prints "looping" when it has begun
- *   gpu_engine --server URL bench        rates as ratios to contiguous pinned copies
+ *   gpu_engine --server URL bench        rates as ratios to contiguous pinned copies, requests of $ENGINE_MIB (256)
  *   gpu_engine --server none lanes       the same of src/gpu alone, without a server, with kernels of different size
  */
 #ifndef KVRAIL_TESTS_ENGINE_ENGINE_H
@@ -25,8 +25,9 @@ struct engine {
 	gpu_stream stream, back; /* two, for copies in both directions */
 	gpu_function fill, check;
 	gpu_address wrong;
-	uint32_t *ids;    /* pinned: for the kernels */
-	uint32_t *result; /* pinned */
+	uint32_t *ids;          /* pinned: for the kernels */
+	uint32_t *result;       /* pinned */
+	uint64_t request_bytes; /* of bench */
 };
 
 /* All of these end the process with words when something fails. */

@@ -12,7 +12,6 @@
 #define ROUNDS 9u
 #define PLANES 32u
 #define BLOCK_TOKENS 16u
-#define REQUEST_BYTES (UINT64_C(256) << 20)
 #define SIDES 2u
 
 struct side {
@@ -55,7 +54,7 @@ static void open_side(struct engine *engine, struct side *side, uint32_t page, u
 
 	side->client = engine_client(engine, "bench");
 	kvr_get_info(side->client, &info);
-	side->count = (uint32_t)(REQUEST_BYTES / PLANES / page);
+	side->count = (uint32_t)(engine->request_bytes / PLANES / page);
 	side->chunks = side->count * BLOCK_TOKENS / info.chunk_tokens;
 	group.block_count = 2 * side->count;
 	side->pool = engine_alloc(engine, (uint64_t)PLANES * group.block_count * page);
@@ -109,17 +108,17 @@ static void finish(struct side *side, kvr_ticket ticket)
 		engine_fail("%u of %u chunks: %s", result.chunks, side->chunks, result.text);
 }
 
-static double contiguous(struct engine *engine, void *pinned, gpu_address device, bool up, bool down)
+static double contiguous(const struct engine *engine, void *pinned, gpu_address device, bool up, bool down)
 {
 	double start = now();
 
 	if (up)
-		engine_must(
-			engine, engine->driver.copy_to_device(device, pinned, REQUEST_BYTES, engine->stream), "copy");
+		engine_must(engine,
+			engine->driver.copy_to_device(device, pinned, engine->request_bytes, engine->stream), "copy");
 	if (down)
 		engine_must(engine,
-			engine->driver.copy_to_host(
-				(uint8_t *)pinned + REQUEST_BYTES, device + REQUEST_BYTES, REQUEST_BYTES, engine->back),
+			engine->driver.copy_to_host((uint8_t *)pinned + engine->request_bytes,
+				device + engine->request_bytes, engine->request_bytes, engine->back),
 			"copy");
 	engine_wait(engine);
 	engine_must(engine, engine->driver.stream_wait(engine->back), "stream");
@@ -154,7 +153,7 @@ static void bench_page(struct engine *engine, void *pinned, gpu_address device, 
 {
 	struct side sides[SIDES];
 	struct rates rates;
-	double bytes = (double)REQUEST_BYTES;
+	double bytes = (double)engine->request_bytes;
 
 	for (uint32_t i = 0; i < SIDES; i++)
 		open_side(engine, &sides[i], page, i);
@@ -245,14 +244,19 @@ static void bench_latency(struct engine *engine)
 
 int engine_run_bench(struct engine *engine)
 {
-	gpu_address device = engine_alloc(engine, 2 * REQUEST_BYTES);
+	const char *text = getenv("ENGINE_MIB");
+	gpu_address device;
 	void *pinned = NULL;
 
-	engine_must(engine, engine->driver.host_alloc(&pinned, 2 * REQUEST_BYTES, GPU_HOST_PORTABLE | GPU_HOST_MAPPED),
+	engine->request_bytes = (text ? strtoull(text, NULL, 10) : 256) << 20;
+	device = engine_alloc(engine, 2 * engine->request_bytes);
+
+	engine_must(engine,
+		engine->driver.host_alloc(&pinned, 2 * engine->request_bytes, GPU_HOST_PORTABLE | GPU_HOST_MAPPED),
 		"pinned memory");
-	memset(pinned, 0x5a, 2 * REQUEST_BYTES);
+	memset(pinned, 0x5a, 2 * engine->request_bytes);
 	printf("GB/s, medians of %u rounds of %llu MiB; in each cell: through the server, of a contiguous pinned copy\n",
-		ROUNDS, (unsigned long long)(REQUEST_BYTES >> 20));
+		ROUNDS, (unsigned long long)(engine->request_bytes >> 20));
 	printf("  page  RETRIEVE                 STORE                    both at once\n");
 	for (uint32_t page = 4096; page <= 32768; page *= 2)
 		bench_page(engine, pinned, device, page);

@@ -26,29 +26,36 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* All pages, in a scattered order on the GPU, with at most `window` bytes under way. directions: 1 up, 2 down, 3 both in turn. */
-static double copy_all(struct gpu_lane *lane, uint64_t *posted, const uint8_t *host, gpu_address device,
-	const uint32_t *ids, uint32_t page, uint64_t window, int directions)
+struct lanes {
+	struct gpu_lane *lane[2]; /* from, to the GPU */
+	uint64_t posted[2];
+};
+
+/* All pages, in a scattered order on the GPU, with at most `window` bytes under way in each direction. directions: 1 up, 2 down, 3 both
+ * in turn. */
+static double copy_all(struct lanes *lanes, const uint8_t *host, gpu_address device, const uint32_t *ids, uint32_t page,
+	uint64_t window, int directions)
 {
 	uint32_t count = (uint32_t)(BYTES / page);
 	double start = now();
-	uint64_t done = *posted;
-	bool failed;
+	bool failed = false;
 
 	for (uint32_t i = 0; i < count; i++) {
-		bool up = directions == 3 ? (i / 64) % 2 == 0 : directions == 1;
+		bool up = directions == 3 ? (i / 32) % 2 == 0 : directions == 1;
 
-		while ((*posted - done) * page >= window)
-			done = gpu_lane_done(lane, &failed);
-		while (gpu_lane_put(lane, (uint64_t)(uintptr_t)host + (uint64_t)i * page,
-			device + (uint64_t)ids[i] * page, page, up))
-			gpu_lane_publish(lane);
-		(*posted)++;
+		while (!failed && (lanes->posted[up] - gpu_lane_done(lanes->lane[up], &failed)) * page >= window)
+			;
+		while (gpu_lane_put(lanes->lane[up], (uint64_t)(uintptr_t)host + (uint64_t)i * page,
+			device + (uint64_t)ids[i] * page, page))
+			gpu_lane_publish(lanes->lane[up]);
+		lanes->posted[up]++;
 		if (i % 32 == 31 || i + 1 == count)
-			gpu_lane_publish(lane);
+			gpu_lane_publish(lanes->lane[up]);
 	}
-	while (gpu_lane_done(lane, &failed) < *posted)
-		;
+	for (unsigned up = 0; up < 2; up++) {
+		while (gpu_lane_done(lanes->lane[up], &failed) < lanes->posted[up])
+			;
+	}
 	if (failed)
 		engine_fail("the GPU was lost");
 	return (double)BYTES / (now() - start) * 1e-9;
@@ -56,12 +63,11 @@ static double copy_all(struct gpu_lane *lane, uint64_t *posted, const uint8_t *h
 
 static void run_one(const struct engine *engine, uint32_t blocks, uint32_t threads, uint8_t *host, gpu_address device)
 {
-	static const uint64_t windows[] = { UINT64_C(4) << 20, UINT64_C(16) << 20 };
+	static const uint64_t windows[] = { UINT64_C(16) << 20, UINT64_C(64) << 20 };
 	struct gpus_options options;
-	struct gpu_lane *lane;
+	struct lanes lanes = { { NULL, NULL }, { 0, 0 } };
 	struct gpus *gpus;
 	char reason[200];
-	uint64_t posted = 0;
 
 	memset(&options, 0, sizeof(options));
 	options.driver = &engine->driver;
@@ -69,7 +75,8 @@ static void run_one(const struct engine *engine, uint32_t blocks, uint32_t threa
 	options.blocks = blocks;
 	options.block_threads = threads;
 	if (gpus_open(&options, &gpus, reason, sizeof(reason)) || gpus_register_host(gpus, host, BYTES) ||
-		gpu_lane_open(gpus, 0, NULL, NULL, &lane))
+		gpu_lane_open(gpus, 0, false, NULL, NULL, &lanes.lane[0]) ||
+		gpu_lane_open(gpus, 0, true, NULL, NULL, &lanes.lane[1]))
 		engine_fail("gpus: %s", reason);
 	for (unsigned w = 0; w < 2; w++) {
 		printf("%2u blocks of %4u, %2u MiB under way:", blocks, threads, (unsigned)(windows[w] >> 20));
@@ -83,8 +90,7 @@ static void run_one(const struct engine *engine, uint32_t blocks, uint32_t threa
 			engine_shuffle(ids, count, 3);
 			for (unsigned round = 0; round < ROUNDS; round++) {
 				for (int d = 1; d <= 3; d++)
-					rates[d][round] = copy_all(
-						lane, &posted, host, device, ids, page, windows[w], d);
+					rates[d][round] = copy_all(&lanes, host, device, ids, page, windows[w], d);
 			}
 			for (int d = 1; d <= 3; d++)
 				qsort(rates[d], ROUNDS, sizeof(double), compare);
@@ -95,13 +101,14 @@ static void run_one(const struct engine *engine, uint32_t blocks, uint32_t threa
 		printf("\n");
 		fflush(stdout);
 	}
-	gpu_lane_close(gpus, &lane);
+	gpu_lane_close(gpus, &lanes.lane[0]);
+	gpu_lane_close(gpus, &lanes.lane[1]);
 	gpus_close(&gpus);
 }
 
 int engine_run_lanes(struct engine *engine)
 {
-	static const uint32_t shapes[][2] = { { 8, 1024 }, { 16, 512 }, { 16, 1024 }, { 4, 1024 }, { 8, 512 } };
+	static const uint32_t shapes[][2] = { { 4, 1024 }, { 8, 1024 }, { 8, 512 }, { 2, 1024 } };
 	gpu_address device = engine_alloc(engine, BYTES);
 	uint8_t *host = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -109,7 +116,7 @@ int engine_run_lanes(struct engine *engine)
 		engine_fail("no memory");
 	(void)madvise(host, BYTES, MADV_HUGEPAGE);
 	memset(host, 1, BYTES);
-	printf("GB/s by page size: to the GPU, from it, both in turn; two kernels at once\n");
+	printf("GB/s by page size: to the GPU, from it, both in turn; two kernels at once in each direction\n");
 	for (unsigned i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		run_one(engine, shapes[i][0], shapes[i][1], host, device);
 	return 0;

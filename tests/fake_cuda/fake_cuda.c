@@ -136,6 +136,10 @@ static void control_break(int code)
 {
 	pthread_mutex_lock(&fake.lock);
 	fake.broken = code;
+	if (code == 0) { /* as new: what was under way is forgotten */
+		fake.first = fake.last;
+		memcpy(fake.done_of, fake.last_of, sizeof(fake.done_of));
+	}
 	pthread_mutex_unlock(&fake.lock);
 }
 

@@ -19,7 +19,7 @@ struct fake_cuda_control {
 	void (*hold)(bool on);                                        /* what is launched waits until off */
 	void (*refuse)(const char *symbol, int code, unsigned times); /* the next calls of that function */
 	void (*block)(const char *symbol, bool on); /* calls of that function do not return until off */
-	void (*break_context)(int code);            /* sticky: everything fails from now on */
+	void (*break_context)(int code);            /* sticky: everything fails from now on; 0: as new */
 	unsigned (*calls)(const char *symbol);      /* so far */
 	unsigned (*mapped)(void);                   /* allocations of others, mapped now */
 };

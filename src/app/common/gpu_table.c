@@ -32,10 +32,11 @@ static void table_forget(void *context, struct verbs_gpu_memory *imported)
 	free(imported->region);
 }
 
-static int table_lane_open(void *context, uint32_t gpu, void (*progress)(void *argument), void *argument, void **lane)
+static int table_lane_open(
+	void *context, uint32_t gpu, bool to_device, void (*progress)(void *argument), void *argument, void **lane)
 {
 	struct gpu_lane *opened = NULL;
-	int error = gpu_lane_open(context, gpu, progress, argument, &opened);
+	int error = gpu_lane_open(context, gpu, to_device, progress, argument, &opened);
 
 	*lane = opened;
 	return error;
@@ -48,9 +49,9 @@ static void table_lane_close(void *context, void *lane)
 	gpu_lane_close(context, &closing);
 }
 
-static int table_put(void *lane, uint64_t host, uint64_t device, uint32_t bytes, bool to_device)
+static int table_put(void *lane, uint64_t host, uint64_t device, uint32_t bytes)
 {
-	return gpu_lane_put(lane, host, device, bytes, to_device);
+	return gpu_lane_put(lane, host, device, bytes);
 }
 
 static void table_publish(void *lane)

@@ -62,7 +62,7 @@ static const struct option_spec specs[] = {
 	{ "gpu", OPTION_CHOICE, AT(gpu), 0, "auto", "auto|on|off", NULL, "GPUs",
 		"reach clients' GPU memory on this host; auto: when there is a GPU; on: without one the server does not start" },
 	{ "gpu-blocks", OPTION_U32, AT(gpu_blocks), 0, "0", "0", "64", "GPUs",
-		"thread blocks of a copy kernel, of which two run at once: more for small pages, fewer for the model's sake; 0: 8" },
+		"thread blocks of a copy kernel, of which two run at once in each direction: more for small pages, fewer for the model's sake; 0: 4" },
 	{ "l2", OPTION_LIST, AT(l2), 0, NULL, NULL, NULL, "L2",
 		"KIND:PLACE[?name=value&...]: where chunks are kept that L1 has no room for, asked in this order; as "
 		"file:/var/cache/kvrail?size=100GiB, see docs/L2.md" },
@@ -108,8 +108,8 @@ static const struct option_spec specs[] = {
 	{ "large-buffers", OPTION_U32, AT(large_buffers), 0, "8", "1", "1024", "Clients",
 		"requests that are too long for a message, fetched at once by a poll core" },
 	{ "message-size", OPTION_SIZE, AT(message_bytes), 0, "1MiB", "64KiB", "2MiB", "Clients", "longest request" },
-	{ "send-depth", OPTION_U32, AT(send_depth), 0, "256", "64", "65536", "Clients",
-		"work requests that a queue pair has room for" },
+	{ "send-depth", OPTION_U32, AT(send_depth), 0, "0", "0", "65536", "Clients",
+		"work requests that a queue pair has room for, 64 at least; 0: 256, with GPUs 4096" },
 	{ "sessions", OPTION_U32, AT(sessions), 0, "4096", "1", "1048576", "Clients", "sessions open at once" },
 	{ "session-chunks", OPTION_U32, AT(session_chunks), 0, "262144", "4096", "268435456", "Clients",
 		"chunks in the chains of all sessions together" },
@@ -259,6 +259,8 @@ int kvraild_plan(const struct kvraild_settings *settings, struct kvraild_plan *p
 	if (settings->evict_low > settings->evict_high)
 		return refuse(
 			error, "--evict-low %u is above --evict-high %u", settings->evict_low, settings->evict_high);
+	if (settings->send_depth > 0 && settings->send_depth < 64)
+		return refuse(error, "--send-depth %u: it is 0 or 64 at least", settings->send_depth);
 	if (!settings->listen[0] && (settings->device[0] || settings->trust_tcp))
 		return refuse(error, "--%s is for clients on other hosts: it needs --listen",
 			settings->device[0] ? "device" : "trust-tcp");

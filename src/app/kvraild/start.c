@@ -14,6 +14,9 @@
 #include "base/text.h"
 
 #define DETAIL 320
+/* --send-depth 0. A GPU's link wants 16 MiB under way, of pages of 4 KiB too. */
+#define SEND_DEPTH 256
+#define SEND_DEPTH_GPU 4096
 /* Descriptors of one client: its socket, memory that it passes, rings and their wake-ups; and those of the server itself. */
 #define FDS_OF_CLIENT 16
 #define FDS_OF_SERVER 128
@@ -288,6 +291,8 @@ static int start_server(struct daemon *daemon, char *detail)
 	options.large_buffers = settings->large_buffers;
 	options.message_bytes_max = (uint32_t)settings->message_bytes;
 	options.send_depth = settings->send_depth;
+	if (options.send_depth == 0)
+		options.send_depth = daemon->gpus ? SEND_DEPTH_GPU : SEND_DEPTH;
 	options.chunks_initial = settings->chunks_initial;
 	options.evict_high_permille = settings->evict_high * 10;
 	options.evict_low_permille = settings->evict_low * 10;

@@ -28,26 +28,37 @@ static void progress(void *argument)
 		local_cq_wake_self(lane->cq);
 }
 
-int local_cq_need_lane(struct local_cq *cq, uint32_t gpu)
+/* Under device->lock. */
+static int make_lane(struct local_cq *cq, uint32_t gpu, unsigned direction)
+{
+	const struct verbs_gpu_table *table = local_device_of(cq->cq.context)->gpu;
+	struct local_lane *lane;
+	int rc;
+
+	if (kvr_load_relaxed(&cq->lanes[gpu][direction]))
+		return 0;
+	lane = fault_point("local_gpu/lane") ? NULL : calloc(1, sizeof(*lane));
+	if (!lane)
+		return -ENOMEM;
+	lane->cq = cq;
+	rc = table->lane_open(table->context, gpu, direction == 1, progress, lane, &lane->lane);
+	if (rc == 0)
+		/* pairs with the load-acquire in begin_transfer */
+		kvr_store_release(&cq->lanes[gpu][direction], lane);
+	else
+		free(lane);
+	return rc;
+}
+
+int local_cq_need_lanes(struct local_cq *cq, uint32_t gpu)
 {
 	struct local_device *device = local_device_of(cq->cq.context);
-	struct local_lane *lane = NULL;
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&device->lock);
-	if (!kvr_load_relaxed(&cq->lanes[gpu])) {
-		lane = fault_point("local_gpu/lane") ? NULL : calloc(1, sizeof(*lane));
-		rc = lane ? 0 : -ENOMEM;
-		if (rc == 0) {
-			lane->cq = cq;
-			rc = device->gpu->lane_open(device->gpu->context, gpu, progress, lane, &lane->lane);
-		}
-		if (rc == 0)
-			/* pairs with the load-acquire in begin_transfer */
-			kvr_store_release(&cq->lanes[gpu], lane);
-		else
-			free(lane);
-	}
+	rc = make_lane(cq, gpu, 0);
+	if (rc == 0)
+		rc = make_lane(cq, gpu, 1);
 	pthread_mutex_unlock(&device->lock);
 	return rc;
 }
@@ -56,12 +67,14 @@ void local_cq_close_lanes(struct local_cq *cq)
 {
 	const struct verbs_gpu_table *table = local_device_of(cq->cq.context)->gpu;
 
-	for (uint32_t i = 0; i < VERBS_GPUS_MAX; i++) {
-		if (!cq->lanes[i])
+	for (uint32_t i = 0; i < 2 * VERBS_GPUS_MAX; i++) {
+		struct local_lane *lane = cq->lanes[i / 2][i % 2];
+
+		if (!lane)
 			continue;
-		table->lane_close(table->context, cq->lanes[i]->lane);
-		free(cq->lanes[i]);
-		cq->lanes[i] = NULL;
+		table->lane_close(table->context, lane->lane);
+		free(lane);
+		cq->lanes[i / 2][i % 2] = NULL;
 	}
 }
 
@@ -79,7 +92,6 @@ bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budge
 {
 	const struct verbs_gpu_table *table = qp->device->gpu;
 	struct local_lane *lane = qp->lane;
-	bool to_device = send->opcode != IBV_WR_RDMA_READ;
 
 	if (KVR_UNLIKELY(send->flags & IBV_SEND_INLINE))
 		return refuse(send, lane, IBV_WC_LOC_PROT_ERR); /* no GPU knows the memory of send queues */
@@ -95,7 +107,7 @@ bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budge
 		}
 		if (*budget == 0)
 			return false;
-		rc = table->put(lane->lane, sge->addr + qp->sge_moved, qp->gpu_address, bytes, to_device);
+		rc = table->put(lane->lane, sge->addr + qp->sge_moved, qp->gpu_address, bytes);
 		if (KVR_UNLIKELY(rc == -EAGAIN)) {
 			*budget = 0;
 			return false;
@@ -125,7 +137,8 @@ bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *se
 		local_send_at(qp, qp->send_exec - 1)->status != IBV_WC_SUCCESS)
 		return false;
 	far = local_keys_find(&qp->imports, send->rkey);
-	return far && far->device != 0 && kvr_load_acquire(&cq->lanes[far->gpu]) == qp->lane;
+	return far && far->device != 0 &&
+		kvr_load_acquire(&cq->lanes[far->gpu][local_lane_direction(send)]) == qp->lane;
 }
 
 void local_gpu_publish(struct local_qp *qp)

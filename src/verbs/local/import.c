@@ -187,7 +187,7 @@ static int import_device(struct local_qp *qp, const struct verbs_remote_memory *
 	entry->gpu = imported.gpu;
 	entry->device = imported.address;
 	entry->region = imported.region;
-	rc = local_cq_need_lane(local_cq_of(qp->qp.send_cq), imported.gpu);
+	rc = local_cq_need_lanes(local_cq_of(qp->qp.send_cq), imported.gpu);
 	if (rc != 0)
 		forget_device(qp->device, entry);
 	return rc;

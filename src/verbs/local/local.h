@@ -117,7 +117,7 @@ struct local_send {
 };
 KVR_STATIC_ASSERT(sizeof(struct local_send) == 32, "two scatter entries fit the first line of a posted send");
 
-/* Copies between the server's memory and one GPU's, of one completion queue. */
+/* Copies from the server's memory to one GPU's, or back, of one completion queue. */
 struct local_lane {
 	struct local_cq *cq;
 	void *lane;     /* the table's */
@@ -138,7 +138,7 @@ struct local_cq {
 	/* made when the first memory of kind MEMORY_PROCESS is imported; published with release */
 	struct helper *helper;
 	/* made when the first memory on that GPU is imported; published with release */
-	struct local_lane *lanes[VERBS_GPUS_MAX];
+	struct local_lane *lanes[VERBS_GPUS_MAX][2]; /* from, to the GPU */
 	/* read only */
 	int epoll_fd; /* readable when one of the wake sockets or self_fd is */
 	int self_fd;  /* eventfd: this side's own work can go on */
@@ -230,6 +230,12 @@ struct local_qp {
 	int peer_wake_fd; /* server: the client's end, for the client */
 	bool connected;
 };
+
+/* Which of a GPU's two lanes has the copies of that operation. */
+static inline unsigned local_lane_direction(const struct local_send *send)
+{
+	return send->opcode != IBV_WR_RDMA_READ;
+}
 
 static inline struct local_device *local_device_of(const struct ibv_context *context)
 {
@@ -334,8 +340,8 @@ void *local_map_shared(int fd, uint64_t bytes, int flags);
 KVR_MUST_CHECK int local_populate(int fd, void *address, uint64_t bytes);
 
 /* gpu.c ----------------------------------------------------------------------------------------------------------- */
-/* The lane of this queue's polling thread to that GPU, made if there is none. Not the polling thread. 0 or -errno. */
-int local_cq_need_lane(struct local_cq *cq, uint32_t gpu);
+/* The lanes of this queue's polling thread to that GPU, made if there are none. Not the polling thread. 0 or -errno. */
+int local_cq_need_lanes(struct local_cq *cq, uint32_t gpu);
 void local_cq_close_lanes(struct local_cq *cq);
 /* Polling thread: whether sends[send_exec] may begin while copies before it are under way in qp->lane. */
 bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *send);

@@ -1,0 +1,424 @@
+/*
+ * The server's GPUs over the fake library, stepped by the test: lists of copies and their ends, memory of clients, and what is lost
+ * when a GPU is.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/cmocka_all.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "fake_cuda/fake_cuda.h"
+#include "gpu/gpu.h"
+
+#define HOST_BYTES ((uint64_t)8 << 20)
+#define DEVICE_BYTES ((uint64_t)8 << 20)
+
+struct rig {
+	struct gpu_driver driver; /* the engine's */
+	const struct fake_cuda_control *control;
+	struct gpus *gpus;
+	struct gpu_lane *lane[2]; /* from, to the GPU */
+	uint8_t *host;
+	gpu_address device;
+	uint64_t posted[2];
+	unsigned progressed;
+};
+
+static void progress(void *argument)
+{
+	((struct rig *)argument)->progressed++;
+}
+
+static void open_rig(struct rig *rig, bool no_engine)
+{
+	struct gpus_options options;
+	fake_cuda_control_fn function;
+	gpu_context context;
+	char reason[200] = "";
+	void *symbol;
+
+	memset(rig, 0, sizeof(*rig));
+	assert_int_equal(gpu_driver_load(KVRAIL_FAKE_CUDA, &rig->driver, reason, sizeof(reason)), 0);
+	symbol = dlsym(rig->driver.library, "fake_cuda_control");
+	assert_non_null(symbol);
+	memcpy(&function, &symbol, sizeof(function));
+	rig->control = function();
+	memset(&options, 0, sizeof(options));
+	options.driver = &rig->driver;
+	options.no_engine = no_engine;
+	assert_int_equal(gpus_open(&options, &rig->gpus, reason, sizeof(reason)), 0);
+	rig->host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(rig->host != MAP_FAILED);
+	assert_int_equal(gpus_register_host(rig->gpus, rig->host, HOST_BYTES), 0);
+	for (int up = 0; up < 2; up++)
+		assert_int_equal(gpu_lane_open(rig->gpus, 0, up == 1, progress, rig, &rig->lane[up]), 0);
+	assert_int_equal(rig->driver.context_retain(&context, 0), 0);
+	assert_int_equal(rig->driver.context_set(context), 0);
+	assert_int_equal(rig->driver.memory_alloc(&rig->device, DEVICE_BYTES), 0);
+}
+
+static void close_rig(struct rig *rig)
+{
+	gpu_lane_close(rig->gpus, &rig->lane[0]);
+	gpu_lane_close(rig->gpus, &rig->lane[1]);
+	gpus_close(&rig->gpus);
+	rig->control->break_context(0);
+	assert_int_equal(rig->driver.memory_free(rig->device), 0);
+	munmap(rig->host, HOST_BYTES);
+	gpu_driver_unload(&rig->driver);
+}
+
+static uint8_t *device_bytes(const struct rig *rig)
+{
+	return (uint8_t *)(uintptr_t)rig->device;
+}
+
+static void put(struct rig *rig, uint64_t host_offset, uint64_t device_offset, uint32_t bytes, bool up)
+{
+	assert_int_equal(
+		gpu_lane_put(rig->lane[up], (uintptr_t)rig->host + host_offset, rig->device + device_offset, bytes), 0);
+	rig->posted[up]++;
+}
+
+/* Steps until all that was put has ended. */
+static bool finish(struct rig *rig)
+{
+	bool lost = false;
+
+	for (int up = 0; up < 2; up++) {
+		bool failed = false;
+
+		gpu_lane_publish(rig->lane[up]);
+		while (gpu_lane_done(rig->lane[up], &failed) < rig->posted[up])
+			gpus_step(rig->gpus, clock_now_ns());
+		lost |= failed;
+	}
+	return !lost;
+}
+
+static void pieces_of_any_size_and_place_are_copied_both_ways(void **state)
+{
+	static const uint32_t sizes[] = { 1, 3, 4, 16, 132, 4095, 4096, 4097, 32768, 65535, 65536 };
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	for (uint64_t i = 0; i < HOST_BYTES; i++)
+		rig.host[i] = (uint8_t)(i * 7 + i / 251);
+	for (uint32_t i = 0; i < KVR_COUNT_OF(sizes); i++)
+		put(&rig, i * 70000 + i, i * 80000 + 3 * i, sizes[i], true);
+	assert_true(finish(&rig));
+	for (uint32_t i = 0; i < KVR_COUNT_OF(sizes); i++) {
+		assert_memory_equal(device_bytes(&rig) + i * 80000 + 3 * i, rig.host + i * 70000 + i, sizes[i]);
+		assert_int_equal(device_bytes(&rig)[i * 80000 + 3 * i + sizes[i]], 0);
+		put(&rig, (uint64_t)(4 << 20) + i * 66000, i * 80000 + 3 * i, sizes[i], false);
+	}
+	assert_true(finish(&rig));
+	for (uint32_t i = 0; i < KVR_COUNT_OF(sizes); i++)
+		assert_memory_equal(rig.host + (4 << 20) + i * 66000, rig.host + i * 70000 + i, sizes[i]);
+	assert_true(rig.progressed > 0);
+	close_rig(&rig);
+}
+
+static void what_waits_goes_as_one_launch(void **state)
+{
+	struct gpu_status status;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, false);
+	for (uint32_t i = 0; i < 100; i++)
+		put(&rig, i * 4096, (99 - i) * 4096, 4096, true);
+	assert_true(finish(&rig));
+	gpus_status(rig.gpus, 0, &status);
+	assert_int_equal(status.counters.launches_total, 1);
+	assert_int_equal(status.counters.pieces_total, 100);
+	assert_int_equal(status.counters.to_device_bytes_total, 100 * 4096);
+	assert_int_equal(status.counters.engine_copies_total, 0);
+	close_rig(&rig);
+}
+
+static void large_contiguous_pieces_and_few_go_by_the_copy_engine(void **state)
+{
+	struct gpu_status status;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, false);
+	memset(rig.host, 0x3c, 4 << 20);
+	/* 2 MiB without a gap, cut by the lane's piece size; then scattered ones behind it */
+	for (uint32_t i = 0; i < 32; i++)
+		put(&rig, i * GPU_PIECE_BYTES_MAX, i * GPU_PIECE_BYTES_MAX, GPU_PIECE_BYTES_MAX, true);
+	for (uint32_t i = 0; i < 8; i++)
+		put(&rig, (3 << 20) + i * 4096, (3 << 20) + i * 8192, 4096, true);
+	assert_true(finish(&rig));
+	assert_int_equal(device_bytes(&rig)[(2 << 20) - 1], 0x3c);
+	assert_int_equal(device_bytes(&rig)[(3 << 20) + 7 * 8192], 0x3c);
+	gpus_status(rig.gpus, 0, &status);
+	assert_int_equal(status.counters.engine_copies_total, 1);
+	assert_int_equal(status.counters.launches_total, 1);
+	put(&rig, 0, 4 << 20, 32768, true);
+	assert_true(finish(&rig));
+	gpus_status(rig.gpus, 0, &status);
+	assert_int_equal(status.counters.engine_copies_total, 2);
+	assert_int_equal(status.counters.launches_total, 1);
+	close_rig(&rig);
+}
+
+static void host_memory_that_is_not_registered_is_refused_before_a_gpu_sees_it(void **state)
+{
+	uint8_t stranger[64] = { 0 };
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, false);
+	assert_int_equal(gpu_lane_put(rig.lane[1], (uintptr_t)stranger, rig.device, 64), -EFAULT);
+	assert_int_equal(gpu_lane_put(rig.lane[1], (uintptr_t)rig.host + HOST_BYTES - 63, rig.device, 64), -EFAULT);
+	assert_int_equal(gpu_lane_put(rig.lane[0], (uintptr_t)rig.host - 1, rig.device, 64), -EFAULT);
+	put(&rig, HOST_BYTES - 64, 0, 64, true);
+	assert_true(finish(&rig));
+	close_rig(&rig);
+}
+
+static void a_lane_that_is_full_says_so_and_goes_on(void **state)
+{
+	struct rig rig;
+	bool failed;
+
+	(void)state;
+	open_rig(&rig, true);
+	rig.control->hold(true);
+	for (uint32_t i = 0; i < GPU_LANE_PIECES; i++)
+		put(&rig, i * 64, i * 64, 64, true);
+	assert_int_equal(gpu_lane_put(rig.lane[1], (uintptr_t)rig.host, rig.device, 64), -EAGAIN);
+	gpu_lane_publish(rig.lane[1]);
+	for (unsigned i = 0; i < 20; i++)
+		gpus_step(rig.gpus, 1);
+	assert_int_equal(gpu_lane_done(rig.lane[1], &failed), 0);
+	assert_false(failed);
+	rig.control->hold(false);
+	assert_true(finish(&rig));
+	put(&rig, 0, 0, 64, true);
+	assert_true(finish(&rig));
+	close_rig(&rig);
+}
+
+/* The GPU's own memory that a client exported, in another process; here the fake is told to allow the same one. */
+static void export_device(struct rig *rig, struct gpu_export *description)
+{
+	char reason[300] = "";
+
+	setenv("FAKE_CUDA_SAME_PROCESS", "1", 1);
+	assert_int_equal(
+		gpu_export_region(&rig->driver, rig->device + 4096, 8192, description, reason, sizeof(reason)), 0);
+	assert_int_equal(description->offset, 4096);
+}
+
+static void memory_of_a_client_is_mapped_and_forgotten(void **state)
+{
+	struct gpu_region first, second;
+	struct gpu_export description;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, false);
+	export_device(&rig, &description);
+	assert_int_equal(
+		gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, description.offset, 8192, &first), 0);
+	/* two regions of one allocation */
+	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, 4096, &second), 0);
+	assert_int_equal(first.address - first.mapped, 4096);
+	assert_int_equal(gpu_lane_put(rig.lane[1], (uintptr_t)rig.host, first.address, 64), 0);
+	rig.posted[1]++;
+	rig.host[63] = 0x77;
+	assert_true(finish(&rig));
+	assert_int_equal(device_bytes(&rig)[4096 + 63], 0x77);
+	gpus_forget(rig.gpus, &first);
+	assert_int_equal(rig.control->mapped(), 1);
+	gpus_forget(rig.gpus, &second);
+	assert_int_equal(rig.control->mapped(), 0);
+	close_rig(&rig);
+}
+
+static void handles_that_lie_are_refused(void **state)
+{
+	struct gpu_export description;
+	struct gpu_region region;
+	struct gpu_status status;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, false);
+	export_device(&rig, &description);
+	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES - 1, 0, 64, &region), -EBADMSG);
+	assert_int_equal(
+		gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, DEVICE_BYTES + 1, &region), -EFAULT);
+	assert_int_equal(
+		gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, DEVICE_BYTES, 1, &region), -EFAULT);
+	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, UINT64_MAX, 2, &region), -EFAULT);
+	description.handle[3] ^= 1; /* another GPU: pitfalls L08 */
+	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, 64, &region), -ENODEV);
+	description.handle[3] ^= 1;
+	rig.control->refuse("cuIpcOpenMemHandle_v2", 2, 1);
+	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, 64, &region), -EOPNOTSUPP);
+	assert_int_equal(rig.control->mapped(), 0);
+	gpus_status(rig.gpus, 0, &status);
+	assert_int_equal(status.regions, 0);
+	assert_int_equal(status.counters.import_failures_total, 4);
+	assert_false(status.failed);
+	close_rig(&rig);
+}
+
+static void memory_that_can_not_be_shared_says_what_to_do(void **state)
+{
+	struct gpu_export description;
+	char reason[300] = "";
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, false);
+	assert_false(gpu_is_device(&rig.driver, (uintptr_t)rig.host));
+	assert_true(gpu_is_device(&rig.driver, rig.device + 5));
+	assert_int_equal(
+		gpu_export_region(&rig.driver, rig.device + 4096, DEVICE_BYTES, &description, reason, sizeof(reason)),
+		-EFAULT);
+	assert_non_null(strstr(reason, "not in one GPU allocation"));
+	rig.control->refuse("cuIpcGetMemHandle", 1, 1);
+	assert_int_equal(
+		gpu_export_region(&rig.driver, rig.device, 64, &description, reason, sizeof(reason)), -EOPNOTSUPP);
+	assert_non_null(strstr(reason, "expandable_segments"));
+	close_rig(&rig);
+}
+
+static void a_lost_gpu_ends_what_is_under_way_and_all_that_comes(void **state)
+{
+	struct gpu_export description;
+	struct gpu_region region;
+	struct gpu_status status;
+	struct gpu_lane *other;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	export_device(&rig, &description);
+	rig.control->hold(true);
+	for (uint32_t i = 0; i < 64; i++)
+		put(&rig, i * 4096, i * 4096, 4096, true);
+	gpu_lane_publish(rig.lane[1]);
+	gpus_step(rig.gpus, 1);
+	put(&rig, 0, 0, 4096, true);
+	rig.control->break_context(719);
+	rig.control->hold(false);
+	assert_false(finish(&rig));
+	gpus_status(rig.gpus, 0, &status);
+	assert_true(status.failed);
+	assert_non_null(strstr(status.failure, "(719)"));
+	assert_int_equal(status.counters.failures_total, 1);
+	put(&rig, 0, 0, 4096, true);
+	assert_false(finish(&rig));
+	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, 64, &region), -ENODEV);
+	assert_int_equal(gpu_lane_open(rig.gpus, 0, true, NULL, NULL, &other), -ENODEV);
+	gpus_status(rig.gpus, 0, &status);
+	assert_int_equal(status.counters.failures_total, 1);
+	close_rig(&rig);
+}
+
+static void a_launch_that_is_refused_loses_the_gpu(void **state)
+{
+	struct gpu_status status;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	rig.control->refuse("cuLaunchKernel", 2, 1);
+	put(&rig, 0, 0, 4096, true);
+	assert_false(finish(&rig));
+	gpus_status(rig.gpus, 0, &status);
+	assert_non_null(strstr(status.failure, "FAKE_OUT_OF_MEMORY"));
+	close_rig(&rig);
+}
+
+static void every_resource_may_be_missing_at_the_start(void **state)
+{
+	struct gpus_options options = { .threads = true };
+	struct gpu_driver driver;
+	struct gpus *gpus;
+	char reason[200];
+	uint64_t points;
+
+	(void)state;
+	assert_int_equal(gpu_driver_load(KVRAIL_FAKE_CUDA, &driver, reason, sizeof(reason)), 0);
+	options.driver = &driver;
+	fault_arm(0);
+	assert_int_equal(gpus_open(&options, &gpus, reason, sizeof(reason)), 0);
+	points = fault_count();
+	gpus_close(&gpus);
+	assert_true(points >= 3);
+	for (uint64_t nth = 1; nth <= points; nth++) {
+		reason[0] = '\0';
+		fault_arm(nth);
+		assert_int_equal(gpus_open(&options, &gpus, reason, sizeof(reason)), -ENOMEM);
+		fault_arm(0);
+		assert_null(gpus);
+		assert_true(reason[0] != '\0');
+	}
+	gpu_driver_unload(&driver);
+}
+
+/* Errors of the library while a GPU is made ready: that GPU is left out, with words. */
+static void a_gpu_that_can_not_be_made_ready_is_left_out(void **state)
+{
+	static const char *const symbols[] = { "cuDeviceGet", "cuDeviceGetUuid_v2", "cuDevicePrimaryCtxRetain",
+		"cuModuleLoadData", "cuMemHostAlloc", "cuMemAlloc_v2", "cuMemsetD8_v2", "cuStreamCreateWithPriority" };
+	struct gpus_options options = { .threads = false };
+	fake_cuda_control_fn function;
+	struct gpu_driver driver;
+	struct gpus *gpus;
+	char reason[200];
+	void *symbol;
+
+	(void)state;
+	assert_int_equal(gpu_driver_load(KVRAIL_FAKE_CUDA, &driver, reason, sizeof(reason)), 0);
+	symbol = dlsym(driver.library, "fake_cuda_control");
+	memcpy(&function, &symbol, sizeof(function));
+	options.driver = &driver;
+	for (size_t i = 0; i < KVR_COUNT_OF(symbols); i++) {
+		function()->refuse(symbols[i], 2, 1);
+		assert_int_equal(gpus_open(&options, &gpus, reason, sizeof(reason)), -ENODEV);
+		assert_non_null(strstr(reason, "FAKE_OUT_OF_MEMORY"));
+		assert_null(gpus);
+	}
+	gpu_driver_unload(&driver);
+}
+
+static int quiet(void **state)
+{
+	(void)state;
+	log_set_level(LOG_ERROR);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pieces_of_any_size_and_place_are_copied_both_ways),
+		cmocka_unit_test(what_waits_goes_as_one_launch),
+		cmocka_unit_test(large_contiguous_pieces_and_few_go_by_the_copy_engine),
+		cmocka_unit_test(host_memory_that_is_not_registered_is_refused_before_a_gpu_sees_it),
+		cmocka_unit_test(a_lane_that_is_full_says_so_and_goes_on),
+		cmocka_unit_test(memory_of_a_client_is_mapped_and_forgotten),
+		cmocka_unit_test(handles_that_lie_are_refused),
+		cmocka_unit_test(memory_that_can_not_be_shared_says_what_to_do),
+		cmocka_unit_test(a_lost_gpu_ends_what_is_under_way_and_all_that_comes),
+		cmocka_unit_test(a_launch_that_is_refused_loses_the_gpu),
+		cmocka_unit_test(every_resource_may_be_missing_at_the_start),
+		cmocka_unit_test(a_gpu_that_can_not_be_made_ready_is_left_out),
+	};
+
+	return cmocka_run_group_tests(tests, quiet, NULL);
+}
