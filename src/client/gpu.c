@@ -4,16 +4,13 @@
 
 #include "client/client_private.h"
 
-/* The library is not loaded for this: without it in the process no address is one of GPU memory. */
+/* Without the library in the process no address is one of GPU memory. It is neither loaded nor started for this: a process that has
+ * GPU memory has done both, and another one may still fork. */
 static bool gpu_usable(struct kvr_client *client)
 {
 	char reason[200];
 
-	if (client->gpu.pointer_attribute)
-		return true;
-	if (!gpu_driver_present(NULL))
-		return false;
-	return gpu_driver_load(NULL, &client->gpu, reason, sizeof(reason)) == 0;
+	return client->gpu.pointer_attribute || gpu_driver_join(NULL, &client->gpu, reason, sizeof(reason)) == 0;
 }
 
 bool client_gpu_holds(struct kvr_client *client, uint64_t address)

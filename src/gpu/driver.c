@@ -52,26 +52,42 @@ static int start(const struct gpu_driver *driver, const char *library, char *rea
 	return 0;
 }
 
-int gpu_driver_load(const char *library, struct gpu_driver *driver, char *reason, size_t size)
+static int open_table(const char *library, int how, struct gpu_driver *driver, char *reason, size_t size)
 {
 	const char *words;
 	int error;
 
 	memset(driver, 0, sizeof(*driver));
-	if (!library)
-		library = GPU_LIBRARY;
-	driver->library = fault_point("gpu_driver/open") ? NULL : dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	driver->library = fault_point("gpu_driver/open") ? NULL : dlopen(library, RTLD_NOW | RTLD_LOCAL | how);
 	if (!driver->library) {
 		words = dlerror();
 		snprintf(reason, size, "no GPU driver: %s", words ? words : library);
 		return -ENOENT;
 	}
 	error = fill(driver, library, reason, size);
-	if (!error)
-		error = start(driver, library, reason, size);
 	if (error)
 		gpu_driver_unload(driver);
 	return error;
+}
+
+int gpu_driver_load(const char *library, struct gpu_driver *driver, char *reason, size_t size)
+{
+	int error;
+
+	if (!library)
+		library = GPU_LIBRARY;
+	error = open_table(library, 0, driver, reason, size);
+	if (error)
+		return error;
+	error = start(driver, library, reason, size);
+	if (error)
+		gpu_driver_unload(driver);
+	return error;
+}
+
+int gpu_driver_join(const char *library, struct gpu_driver *driver, char *reason, size_t size)
+{
+	return open_table(library ? library : GPU_LIBRARY, RTLD_NOLOAD, driver, reason, size);
 }
 
 void gpu_driver_unload(struct gpu_driver *driver)
@@ -79,15 +95,6 @@ void gpu_driver_unload(struct gpu_driver *driver)
 	if (driver->library)
 		dlclose(driver->library);
 	memset(driver, 0, sizeof(*driver));
-}
-
-bool gpu_driver_present(const char *library)
-{
-	void *found = dlopen(library ? library : GPU_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-
-	if (found)
-		dlclose(found);
-	return found != NULL;
 }
 
 const char *gpu_driver_error(const struct gpu_driver *driver, int code, char *text, size_t size)

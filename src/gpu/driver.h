@@ -136,9 +136,10 @@ struct gpu_driver {
  * May take a second: starting the library looks at all GPUs.
  */
 KVR_MUST_CHECK int gpu_driver_load(const char *library, struct gpu_driver *driver, char *reason, size_t size);
+/* The same for a library that this process uses already: neither loads nor starts it (a process that starts it and forks
+ * has children that can't). -ENOENT: it is not loaded; -ENOSYS. */
+KVR_MUST_CHECK int gpu_driver_join(const char *library, struct gpu_driver *driver, char *reason, size_t size);
 void gpu_driver_unload(struct gpu_driver *driver);
-/* True once the library has been loaded into this process by somebody: asks the loader, loads nothing. */
-bool gpu_driver_present(const char *library);
 /* "CUDA_ERROR_NAME: words" for a code; never NULL. */
 const char *gpu_driver_error(const struct gpu_driver *driver, int code, char *text, size_t size);
 

@@ -28,6 +28,9 @@ static void a_machine_without_the_library_is_a_normal_one(void **state)
 	assert_non_null(strstr(reason, "libno-such-thing"));
 	assert_null(driver.library);
 	assert_null(driver.launch);
+	fault_arm_name("gpu_driver/open", 1);
+	assert_int_equal(gpu_driver_load(KVRAIL_FAKE_CUDA, &driver, reason, sizeof(reason)), -ENOENT);
+	fault_arm(0);
 	gpu_driver_unload(&driver);
 }
 
@@ -61,18 +64,22 @@ static void a_library_that_can_not_start_says_why(void **state)
 	gpu_driver_unload(&first);
 }
 
-static void the_loader_is_asked_without_loading(void **state)
+static void a_process_joins_a_library_that_it_uses_already(void **state)
 {
-	struct gpu_driver driver;
+	struct gpu_driver driver, joined;
 	char reason[200];
+	unsigned started;
 
 	(void)state;
-	assert_false(gpu_driver_present("libno-such-thing.so.1"));
+	assert_int_equal(gpu_driver_join("libno-such-thing.so.1", &joined, reason, sizeof(reason)), -ENOENT);
 	assert_int_equal(gpu_driver_load(KVRAIL_FAKE_CUDA, &driver, reason, sizeof(reason)), 0);
-	assert_true(gpu_driver_present(KVRAIL_FAKE_CUDA));
-	assert_non_null(driver.ipc_close);
+	started = control_of(&driver)->calls("cuInit");
+	assert_int_equal(gpu_driver_join(KVRAIL_FAKE_CUDA, &joined, reason, sizeof(reason)), 0);
+	assert_int_equal(control_of(&driver)->calls("cuInit"), started);
+	assert_non_null(joined.ipc_close);
+	gpu_driver_unload(&joined);
+	assert_null(joined.ipc_close);
 	gpu_driver_unload(&driver);
-	assert_null(driver.ipc_close);
 }
 
 int main(void)
@@ -81,7 +88,7 @@ int main(void)
 		cmocka_unit_test(a_machine_without_the_library_is_a_normal_one),
 		cmocka_unit_test(a_library_without_all_functions_is_not_used),
 		cmocka_unit_test(a_library_that_can_not_start_says_why),
-		cmocka_unit_test(the_loader_is_asked_without_loading),
+		cmocka_unit_test(a_process_joins_a_library_that_it_uses_already),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -328,6 +328,47 @@ static void a_lost_gpu_ends_what_is_under_way_and_all_that_comes(void **state)
 	close_rig(&rig);
 }
 
+/* Nothing ends any more, and the library says why only when it is asked. */
+static void a_gpu_that_falls_silent_is_asked_after_a_while(void **state)
+{
+	struct gpu_status status;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	rig.control->hold(true);
+	put(&rig, 0, 0, 4096, true);
+	gpu_lane_publish(rig.lane[1]);
+	gpus_step(rig.gpus, 1);
+	fault_arm_name("gpu_submit/look", 1);
+	gpus_step(rig.gpus, 2);
+	gpus_status(rig.gpus, 0, &status);
+	assert_false(status.failed);
+	assert_false(finish(&rig));
+	fault_arm(0);
+	gpus_status(rig.gpus, 0, &status);
+	assert_non_null(strstr(status.failure, "copies did not end"));
+	rig.control->hold(false);
+	close_rig(&rig);
+}
+
+static void a_lane_without_memory_is_refused(void **state)
+{
+	struct gpu_lane *lane;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	fault_arm_name("gpu_lane/object", 1);
+	assert_int_equal(gpu_lane_open(rig.gpus, 0, true, NULL, NULL, &lane), -ENOMEM);
+	fault_arm(0);
+	rig.control->refuse("cuMemHostAlloc", 2, 1);
+	assert_int_equal(gpu_lane_open(rig.gpus, 0, true, NULL, NULL, &lane), -ENOMEM);
+	put(&rig, 0, 0, 64, true);
+	assert_true(finish(&rig));
+	close_rig(&rig);
+}
+
 static void a_launch_that_is_refused_loses_the_gpu(void **state)
 {
 	struct gpu_status status;
@@ -415,6 +456,8 @@ int main(void)
 		cmocka_unit_test(handles_that_lie_are_refused),
 		cmocka_unit_test(memory_that_can_not_be_shared_says_what_to_do),
 		cmocka_unit_test(a_lost_gpu_ends_what_is_under_way_and_all_that_comes),
+		cmocka_unit_test(a_gpu_that_falls_silent_is_asked_after_a_while),
+		cmocka_unit_test(a_lane_without_memory_is_refused),
 		cmocka_unit_test(a_launch_that_is_refused_loses_the_gpu),
 		cmocka_unit_test(every_resource_may_be_missing_at_the_start),
 		cmocka_unit_test(a_gpu_that_can_not_be_made_ready_is_left_out),

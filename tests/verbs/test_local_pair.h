@@ -58,7 +58,8 @@ static inline void side_post_receive(struct side *side, uint32_t index)
 }
 
 /* A device, a queue and a queue pair in INIT, all receives posted. */
-static inline void side_open(struct side *side, bool server, uint64_t slice_bytes)
+static inline void side_open_with(
+	struct side *side, bool server, uint64_t slice_bytes, const struct verbs_gpu_table *gpu)
 {
 	struct verbs_open open_options;
 	struct verbs_qp_options options;
@@ -68,6 +69,7 @@ static inline void side_open(struct side *side, bool server, uint64_t slice_byte
 	memset(&options, 0, sizeof(options));
 	open_options.server = server;
 	open_options.slice_bytes = slice_bytes;
+	open_options.gpu = gpu;
 	assert_int_equal(verbs_local.open(&open_options, &side->device), 0);
 	assert_int_equal(verbs_local.create_cq(side->device, 1024, &side->cq), 0);
 	options.send_cq = side->cq;
@@ -86,6 +88,11 @@ static inline void side_open(struct side *side, bool server, uint64_t slice_byte
 		0);
 	for (uint32_t i = 0; i < RECEIVES; i++)
 		side_post_receive(side, i);
+}
+
+static inline void side_open(struct side *side, bool server, uint64_t slice_bytes)
+{
+	side_open_with(side, server, slice_bytes, NULL);
 }
 
 static inline void side_offer(struct side *side, struct offer *offer)
@@ -110,16 +117,22 @@ static inline void side_connect(struct side *side, const struct offer *offer, st
 }
 
 /* Both sides in this process. */
-static inline void pair_open(struct side *server, struct side *client, uint64_t slice_bytes)
+static inline void pair_open_with(
+	struct side *server, struct side *client, uint64_t slice_bytes, const struct verbs_gpu_table *gpu)
 {
 	struct offer from_server, from_client;
 
-	side_open(server, true, slice_bytes);
+	side_open_with(server, true, slice_bytes, gpu);
 	side_open(client, false, 0);
 	side_offer(server, &from_server);
 	side_offer(client, &from_client);
 	side_connect(server, &from_client, this_process());
 	side_connect(client, &from_server, this_process());
+}
+
+static inline void pair_open(struct side *server, struct side *client, uint64_t slice_bytes)
+{
+	pair_open_with(server, client, slice_bytes, NULL);
 }
 
 /* Fails what is left and frees everything. */
