@@ -30,11 +30,11 @@ struct gpu_uuid {
 	uint8_t bytes[GPU_UUID_BYTES];
 };
 
-typedef struct gpu_context *gpu_context;
-typedef struct gpu_stream *gpu_stream;
-typedef struct gpu_module *gpu_module;
-typedef struct gpu_function *gpu_function;
-typedef struct gpu_event *gpu_event;
+typedef struct gpu_context_of_library *gpu_context;
+typedef struct gpu_stream_of_library *gpu_stream;
+typedef struct gpu_module_of_library *gpu_module;
+typedef struct gpu_function_of_library *gpu_function;
+typedef struct gpu_event_of_library *gpu_event;
 typedef uint64_t gpu_address; /* on the GPU */
 
 /* Codes that mean something to us; any other is an error. */
