@@ -1,4 +1,5 @@
-"""kvrail: client of the KV-cache server for LLM inference. kvrail.sglang, kvrail.vllm and kvrail.tensorrt_llm are connectors."""
+"""kvrail: client of the KV-cache server for LLM inference. kvrail.sglang, kvrail.vllm and kvrail.tensorrt_llm are
+connectors."""
 from ._tokens import History, Tokens
 from .client import Client, Memory, Registration, Session
 from .errors import KvrailError

@@ -35,8 +35,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Client(Closing):
-    """A connection to a kvrail server. url: "unix:/run/kvrail/kvrail.sock", "kvrail://host:7471", or None for $KVRAIL_URL or the
-    default socket. Times are seconds."""
+    """A connection to a kvrail server. url: "unix:/run/kvrail/kvrail.sock", "kvrail://host:7471", or None for
+    $KVRAIL_URL or the default socket. Times are seconds."""
 
     def __init__(
         self,
@@ -115,7 +115,8 @@ class Client(Closing):
         self._calls = 0
 
     def close(self) -> None:
-        """Waits for calls of other threads to return. Tickets, sessions, registrations and Memory are gone afterwards."""
+        """Waits for calls of other threads to return. Tickets, sessions, registrations and Memory are gone
+        afterwards."""
         with self._lock:
             handle, self._handle = self._handle, None
             if handle is None:
@@ -208,8 +209,8 @@ class Client(Closing):
         reader: int = 0,
         fingerprint: Optional[bytes] = None,
     ) -> "Registration":
-        """Which KV cache this is, and where this process has its part. layout None: a scheduler, which gives its workers'
-        fingerprint. See struct kvr_model for what belongs into the names."""
+        """Which KV cache this is, and where this process has its part. layout None: a scheduler, which gives its
+        workers' fingerprint. See struct kvr_model for what belongs into the names."""
         texts = [text_of(text) for text in (model, dtype, engine)]
         described = ffi.new("struct kvr_model *")
         described.struct_bytes = ffi.sizeof("struct kvr_model")
@@ -253,7 +254,8 @@ class Client(Closing):
 
 
 class Memory(Closing):
-    """Memory of Client.alloc: a buffer, and an array of bytes to NumPy. Gone with close() and with the client: keep no view."""
+    """Memory of Client.alloc: a buffer, and an array of bytes to NumPy. Gone with close() and with the client: keep no
+    view."""
 
     def __init__(self, client: Client, pointer: Any, nbytes: int) -> None:
         self._client = client

@@ -25,8 +25,8 @@ RECONNECT_SECONDS = 0.2  # between looks at a lost connection
 
 
 class Link:
-    """A connection to the server for one process of an engine, watched by a thread of its own: reconnecting happens in calls only, and
-    a server that hangs is noticed by its pings. healthy is what a connector asks before it calls."""
+    """A connection to the server for one process of an engine, watched by a thread of its own: reconnecting happens in
+    calls only, and a server that hangs is noticed by its pings. healthy is what a connector asks before it calls."""
 
     def __init__(self, url: Optional[str], name: str, request_timeout: float, heartbeat_interval: float) -> None:
         self.client = Client(url, name=name, request_timeout=request_timeout)
@@ -131,8 +131,8 @@ class Link:
 
 
 def url_from(host: Optional[str], port: Optional[int]) -> Optional[str]:
-    """The server's URL from what an engine's options call host and port: $KVRAIL_URL, a URL as host, the host's own server for a local
-    name, else kvrail://host:port."""
+    """The server's URL from what an engine's options call host and port: $KVRAIL_URL, a URL as host, the host's own
+    server for a local name, else kvrail://host:port."""
     if os.environ.get("KVRAIL_URL"):
         return os.environ["KVRAIL_URL"]
     if not host:
@@ -162,8 +162,8 @@ def version_of(package: str) -> str:
 
 
 def identity(engine: str, version: str, facts: Mapping[str, object]) -> str:
-    """The identity's part besides model, dtype, layout and ranks: engine, its version, and all facts that decide over the bytes.
-    None counts as "not said" and is another identity than any value."""
+    """The identity's part besides model, dtype, layout and ranks: engine, its version, and all facts that decide over
+    the bytes. None counts as "not said" and is another identity than any value."""
     words = [f"{name}={facts[name]}" for name in sorted(facts)]
     return " ".join([engine, version, *words])
 
@@ -202,7 +202,8 @@ def is_cuda(tensor: object) -> bool:
 
 
 def synchronize(tensor: object) -> None:
-    """What the engine has queued on its current stream has happened when this returns: the server sees memory, not streams."""
+    """What the engine has queued on its current stream has happened when this returns: the server sees memory, not
+    streams."""
     if is_cuda(tensor):
         import torch
 

@@ -1,4 +1,5 @@
-"""Where the bytes of an object are: addresses, tensors, buffers. Imports no tensor library; objects say it themselves."""
+"""Where the bytes of an object are: addresses, tensors, buffers. Imports no tensor library; objects say it
+themselves."""
 from __future__ import annotations
 
 import math
@@ -8,8 +9,8 @@ from ._kvrail import ffi, lib
 from .errors import KvrailError
 
 MemoryLike = Any
-"""An address (int), or what has data_ptr() (PyTorch), __cuda_array_interface__, __array_interface__ (NumPy, Memory) or the buffer
-protocol."""
+"""An address (int), or what has data_ptr() (PyTorch), __cuda_array_interface__, __array_interface__ (NumPy, Memory) or
+the buffer protocol."""
 
 LAYOUTS = {name[4:]: getattr(lib, name) for name in dir(lib) if name[:7] in ("KVR_NB_", "KVR_NL_", "KVR_TWO")}
 """Engine layouts by their names in kvrail.h, without KVR_: "NL_X_TWO_NB_BS_NH_HS", ..."""
@@ -86,7 +87,8 @@ class Plane(NamedTuple):
 
 
 class Layout:
-    """Where the paged KV memory of this process is, and how it is cut into blocks: one group of planes, in layer order."""
+    """Where the paged KV memory of this process is, and how it is cut into blocks: one group of planes, in layer
+    order."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """A worker's half: loads and stores that the planner has decided on, in this rank's blocks.
 
-Loads are polled and reported once each, failed ones with their blocks. Stores go out behind the forward pass and are not waited for: a request's
-blocks stay until they are done (Planner.finished said so), and a preempted request's are waited for before anything else may use them.
+Loads are polled and reported once each, failed ones with their blocks. Stores go out behind the forward pass and are
+not waited for: a request's blocks stay until they are done (Planner.finished said so), and a preempted request's are
+waited for before anything else may use them.
 """
 from __future__ import annotations
 

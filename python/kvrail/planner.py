@@ -1,9 +1,9 @@
-"""The scheduler's half of connectors whose engine plans in one process and computes in others (vLLM, TensorRT-LLM): lookups, what is to be loaded
-and stored, and when a request is over.
+"""The scheduler's half of connectors whose engine plans in one process and computes in others (vLLM, TensorRT-LLM):
+lookups, what is to be loaded and stored, and when a request is over.
 
-A request's way: matched_tokens submits its LOOKUP and says "ask me again" until the answer is there (at once, nearly always) -> allocated makes
-a load of it, or lets the locks go -> step hands loads and stores to the workers -> finished ends the session. A request loads once: when it
-comes back, its load has failed or it was preempted, and it is computed.
+A request's way: matched_tokens submits its LOOKUP and says "ask me again" until the answer is there (at once, nearly
+always) -> allocated makes a load of it, or lets the locks go -> step hands loads and stores to the workers -> finished
+ends the session. A request loads once: when it comes back, its load has failed or it was preempted, and it is computed.
 """
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ class _Request:
 
 
 class Planner:
-    """salt: what keeps a request's chunks apart from those of others with the same tokens; ValueError: it must not be cached."""
+    """salt: what keeps a request's chunks apart from those of others with the same tokens; ValueError: it must not be
+    cached."""
 
     def __init__(
         self,
@@ -115,7 +116,8 @@ class Planner:
         return state.offered, self._load_async and beyond > 0
 
     def offered(self, request_id: str) -> int:
-        """What matched_tokens said last, for engines that do not say themselves how much of it they took: all or nothing."""
+        """What matched_tokens said last, for engines that do not say themselves how much of it they took: all or
+        nothing."""
         state = self._requests.get(request_id)
         return state.offered if state is not None and state.loads == 0 else 0
 

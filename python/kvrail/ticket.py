@@ -15,13 +15,14 @@ from .results import Result, failed, result
 if TYPE_CHECKING:
     from .client import Client, Session
 
-# A wait is cut into pieces, so that a signal's handler (KeyboardInterrupt) and close() in another thread are not kept waiting.
+# A wait is cut into pieces, so that a signal's handler (KeyboardInterrupt) and close() in another thread are not kept
+# waiting.
 _WAIT_PIECE_NS = 100_000_000
 
 
 class Ticket:
-    """A request under way: to be polled, waited for, or awaited. While a transfer's ticket is not done, its blocks are the
-    server's. A ticket holds its place in the client until it is done and was looked at."""
+    """A request under way: to be polled, waited for, or awaited. While a transfer's ticket is not done, its blocks are
+    the server's. A ticket holds its place in the client until it is done and was looked at."""
 
     __slots__ = ("client", "session", "number", "_outcomes", "_done", "_result", "_error", "__weakref__")
 
@@ -148,7 +149,8 @@ class Watcher:
 
     def _news(self) -> None:
         client = self._client()
-        # All tickets are looked at, those that nobody awaits too: the descriptor is readable until each result was taken.
+        # All tickets are looked at, those that nobody awaits too: the descriptor is readable until each result was
+        # taken.
         for ticket in list(client._tickets.values()) if client else []:
             try:
                 ticket._look(None)

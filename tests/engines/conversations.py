@@ -1,5 +1,6 @@
-"""Requests of a small service, from a seed: conversations over a few system prompts, each turn beginning with all before it. And the KV bytes
-that a model would compute for them: a number for each position that depends on all tokens up to it."""
+"""Requests of a small service, from a seed: conversations over a few system prompts, each turn beginning with all
+before it. And the KV bytes that a model would compute for them: a number for each position that depends on all tokens
+up to it."""
 from __future__ import annotations
 
 import random

@@ -1,4 +1,5 @@
-"""A radix cache of pages, as an engine has it: shared prefixes, locked while requests use them, the least recently used page goes first."""
+"""A radix cache of pages, as an engine has it: shared prefixes, locked while requests use them, the least recently used
+page goes first."""
 from __future__ import annotations
 
 from typing import Dict, List, Optional, Tuple

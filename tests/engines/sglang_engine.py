@@ -1,6 +1,6 @@
-"""A stand-in for SGLang: one process a tensor-parallel rank, each with scheduler, radix cache, paged pool and connector, all fed the same
-commands and so scheduling alike; continuous batching with preemption and abort. Every load, and every finished request, is checked token by
-token."""
+"""A stand-in for SGLang: one process a tensor-parallel rank, each with scheduler, radix cache, paged pool and
+connector, all fed the same commands and so scheduling alike; continuous batching with preemption and abort. Every load,
+and every finished request, is checked token by token."""
 from __future__ import annotations
 
 import random
@@ -284,7 +284,8 @@ class Service:
         return int(answers[0][0])
 
     def recover(self) -> None:
-        """Until all ranks have found the server again, as they do between requests of a service that is not as quick as this one."""
+        """Until all ranks have found the server again, as they do between requests of a service that is not as quick as
+        this one."""
         for _ in range(2000):
             self.say("healthy")
             if all(self.answers("healthy")):

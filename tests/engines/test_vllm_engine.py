@@ -74,8 +74,8 @@ def test_every_token_of_every_request_has_its_own_bytes(
 
 @pytest.mark.parametrize("extra", [{}, {"kvrail.load_async": False}])
 def test_mishaps_never_give_wrong_bytes_nor_hang_a_request(server: Server, requests: int, seed: int, extra: Dict[str, Any]) -> None:
-    """A server that is killed between lookup and load, or in the middle of a step; one that hangs; caches that are dropped under the locks of
-    a dead scheduler; aborts at any time."""
+    """A server that is killed between lookup and load, or in the middle of a step; one that hangs; caches that are
+    dropped under the locks of a dead scheduler; aborts at any time."""
     engine = Engine(CONTEXT, server.url, 2, False, False, extra)
     chance = random.Random(seed + 2)
     happened = {"abort": 0, "restart": 0, "pause": 0}

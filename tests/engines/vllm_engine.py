@@ -1,5 +1,6 @@
-"""A stand-in for vLLM: the scheduler (block pool with prefix cache, chunked prefill, asynchronous loads, preemption) in this process, workers in
-processes of their own; what passes between them is pickled, as in vLLM. Every load and every finished request is checked token by token."""
+"""A stand-in for vLLM: the scheduler (block pool with prefix cache, chunked prefill, asynchronous loads, preemption) in
+this process, workers in processes of their own; what passes between them is pickled, as in vLLM. Every load and every
+finished request is checked token by token."""
 from __future__ import annotations
 
 import enum
@@ -113,7 +114,8 @@ class Worker:
         self.checked += end - begin
 
     def step(self, metadata: Any, work: List[Any], finished: Set[str], loads: Dict[str, Any], check: List[Any]) -> Tuple[Any, ...]:
-        """One execute_model. check: what the last step has finished, while its blocks are as they were. work: (tokens, blocks, begin, end) to compute. loads: what a load brings, to be checked when it is reported."""
+        """One execute_model. check: what the last step has finished, while its blocks are as they were. work: (tokens,
+        blocks, begin, end) to compute. loads: what a load brings, to be checked when it is reported."""
         for what, tokens, blocks, end in check:
             self.check(what, tokens, blocks, 0, end, set())
         if hasattr(self.connector, "handle_preemptions"):
@@ -164,7 +166,8 @@ def serve(pipe: Any, *arguments: Any) -> None:
 
 
 class Blocks:
-    """Block pool with a prefix cache: a block of a freed request stays findable until it is taken for something else."""
+    """Block pool with a prefix cache: a block of a freed request stays findable until it is taken for something
+    else."""
 
     def __init__(self, count: int) -> None:
         self.free = list(range(count))  # the least recently used first
@@ -483,7 +486,8 @@ class Engine:
         return f"waiting {waiting} loading {self.loading} received {self.received} held {self.held} free blocks {len(self.pool.free)}"
 
     def recover(self) -> None:
-        """Until all have found the server again, as they do between requests of a service that is not as quick as this one."""
+        """Until all have found the server again, as they do between requests of a service that is not as quick as this
+        one."""
         for _ in range(2000):
             for pipe in self.pipes:
                 pipe.send("healthy")

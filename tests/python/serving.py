@@ -1,4 +1,5 @@
-"""A kvraild for tests, and memory whose bytes are easily told apart. $KVRAIL_PROGRAMS is the folder of kvraild (build/release/bin)."""
+"""A kvraild for tests, and memory whose bytes are easily told apart. $KVRAIL_PROGRAMS is the folder of kvraild
+(build/release/bin)."""
 from __future__ import annotations
 
 import os

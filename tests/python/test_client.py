@@ -80,7 +80,8 @@ def test_another_salt_another_model_and_another_prefix_are_misses(client: kvrail
 
 
 def test_digests_are_the_golden_ones(pool: Pool) -> None:
-    """pitfalls E03: C and Python agree with docs/PROTOCOL.md; scattered.16.* of tests/wire/digests.txt are of other tokens."""
+    """pitfalls E03: C and Python agree with docs/PROTOCOL.md; scattered.16.* of tests/wire/digests.txt are of other
+    tokens."""
     import hashlib
 
     tokens = [7 * i % 50000 for i in range(2 * CHUNK)]

@@ -1,11 +1,12 @@
-"""KvrailConnector: what SGLang's LMCRadixCache calls, served by kvrail. One object in the scheduler of each tensor-parallel rank.
+"""KvrailConnector: what SGLang's LMCRadixCache calls, served by kvrail. One object in the scheduler of each
+tensor-parallel rank.
 
-Nothing here raises into the scheduler after the constructor: lookups that fail are misses, loads that fail load nothing, stores that fail
-store nothing, and the log says so at most once in ten seconds.
+Nothing here raises into the scheduler after the constructor: lookups that fail are misses, loads that fail load
+nothing, stores that fail store nothing, and the log says so at most once in ten seconds.
 
-Ranks. All ranks call lookup_kv and retrieve_kv together, since they schedule alike. Rank 0 alone looks up, for all ranks; then all agree on
-the least count (one collective each, which every rank reaches whatever has happened to it), so that a rank without a server makes it a miss
-for all. Each rank reads and releases its own share of the locks.
+Ranks. All ranks call lookup_kv and retrieve_kv together, since they schedule alike. Rank 0 alone looks up, for all
+ranks; then all agree on the least count (one collective each, which every rank reaches whatever has happened to it), so
+that a rank without a server makes it a miss for all. Each rank reads and releases its own share of the locks.
 """
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ Agree = Callable[[Sequence[int]], Sequence[int]]
 
 @dataclass
 class LoadMetadata:
-    """slot_mapping: 64-bit slots; those of the first offset + prefix_pad tokens are placeholders and never looked at."""
+    """slot_mapping: 64-bit slots; those of the first offset + prefix_pad tokens are placeholders and never looked
+    at."""
 
     token_ids: Any
     slot_mapping: Any
@@ -118,9 +120,9 @@ class _Request:
 
 
 class KvrailConnector:
-    """Old form: k_pool and v_pool, a tensor [slots, heads, size] a layer. New form: kv_cache_pools=[k, v], [kv] (MLA) or
-    [kv, index pages] (sparse attention). host: a URL of kvrail, or a host's name; $KVRAIL_URL goes before. tp_group: torch's process
-    group; or a callable that takes numbers to their minima over all ranks."""
+    """Old form: k_pool and v_pool, a tensor [slots, heads, size] a layer. New form: kv_cache_pools=[k, v], [kv] (MLA)
+    or [kv, index pages] (sparse attention). host: a URL of kvrail, or a host's name; $KVRAIL_URL goes before. tp_group:
+    torch's process group; or a callable that takes numbers to their minima over all ranks."""
 
     def __init__(
         self,
@@ -233,8 +235,8 @@ class KvrailConnector:
     # -- lookup --------------------------------------------------------------------------------------------------------------
 
     def lookup_kv(self, token_ids: Any, request_id: str) -> int:
-        """Tokens, from the first on, that the cache has for all ranks; whole chunks. They are locked until retrieve_kv, release_pending or
-        end_session. 0: none, no server, or no request id."""
+        """Tokens, from the first on, that the cache has for all ranks; whole chunks. They are locked until retrieve_kv,
+        release_pending or end_session. 0: none, no server, or no request id."""
         if not request_id or len(token_ids) < self._link.chunk_tokens:
             return 0
         found = offered = asked = 0
@@ -266,7 +268,8 @@ class KvrailConnector:
         return result.tokens, 1
 
     def _begin(self, request_id: str, tokens: Tokens) -> _Request:
-        """The request's entry: the one there is, when these tokens and its own begin alike as far as both have whole chunks."""
+        """The request's entry: the one there is, when these tokens and its own begin alike as far as both have whole
+        chunks."""
         request = self._requests.get(request_id)
         if request is not None:
             chunk = self._link.chunk_tokens
@@ -313,8 +316,8 @@ class KvrailConnector:
     # -- load ----------------------------------------------------------------------------------------------------------------
 
     def retrieve_kv(self, load_metadata: LoadMetadata) -> int:
-        """Loads tokens offset + prefix_pad .. matched into their slots. Returns how many tokens from offset on are there, prefix_pad included;
-        0: none. The locks are let go in any case."""
+        """Loads tokens offset + prefix_pad .. matched into their slots. Returns how many tokens from offset on are
+        there, prefix_pad included; 0: none. The locks are let go in any case."""
         loaded = 0
         try:
             loaded = self._load(load_metadata)
@@ -400,7 +403,8 @@ class KvrailConnector:
     # -- the end -------------------------------------------------------------------------------------------------------------
 
     def end_session(self, request_id: str) -> None:
-        """The request is over: what it still holds is let go. Nothing to do for ids that were never looked up nor stored."""
+        """The request is over: what it still holds is let go. Nothing to do for ids that were never looked up nor
+        stored."""
         with self._lock:
             request = self._requests.pop(request_id, None)
         if request is None:
@@ -473,7 +477,8 @@ def _pipeline() -> tuple[int, int]:
 
 
 class LayerwiseConnector:
-    """SGLang's in-process mode loads layer by layer inside the engine; kvrail is a server: use its multi-process mode."""
+    """SGLang's in-process mode loads layer by layer inside the engine; kvrail is a server: use its multi-process
+    mode."""
 
     def __init__(self, *arguments: object, **more: object) -> None:
         raise NotImplementedError("kvrail serves SGLang's multi-process mode (--enable-lmcache); its in-process mode is not there")

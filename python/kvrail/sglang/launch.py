@@ -1,7 +1,8 @@
-"""Starts SGLang with kvrail where it expects LMCache: kvrail-sglang --model-path ... (any options of sglang.launch_server).
+"""Starts SGLang with kvrail where it expects LMCache: kvrail-sglang --model-path ... (any options of
+sglang.launch_server).
 
-SGLang imports its external cache by fixed module names. This module puts ours under them when it is imported, which the processes that
-SGLang spawns do again, because it is their main module, too. Nothing of SGLang is changed.
+SGLang imports its external cache by fixed module names. This module puts ours under them when it is imported, which the
+processes that SGLang spawns do again, because it is their main module, too. Nothing of SGLang is changed.
 """
 from __future__ import annotations
 
@@ -92,8 +93,8 @@ def install() -> None:
 
 
 def prepared(arguments: List[str]) -> List[str]:
-    """SGLang's arguments with ours added, and $KVRAIL_SGLANG_ARGUMENTS set for the processes to come. SystemExit(2) for options that would
-    mix bytes which differ."""
+    """SGLang's arguments with ours added, and $KVRAIL_SGLANG_ARGUMENTS set for the processes to come. SystemExit(2) for
+    options that would mix bytes which differ."""
     said = []
     names = [argument.split("=")[0] for argument in arguments]
     for number, (argument, name) in enumerate(zip(arguments, names)):

@@ -1,7 +1,8 @@
 """Scheduler and worker classes of TensorRT-LLM's KV cache connector, served by kvrail (docs/engines/tensorrt-llm.md).
 
-TensorRT-LLM has no way to say that a load failed, so loads are waited for before the step that uses them, and one that fails is an exception
-there: better no answer than a wrong one. What was looked up is locked, so only the loss of the server in between makes it fail.
+TensorRT-LLM has no way to say that a load failed, so loads are waited for before the step that uses them, and one that
+fails is an exception there: better no answer than a wrong one. What was looked up is locked, so only the loss of the
+server in between makes it fail.
 """
 from __future__ import annotations
 

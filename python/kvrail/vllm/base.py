@@ -1,4 +1,5 @@
-"""What the connector inherits: vLLM's own classes where vLLM is, else ones of the same names, for tests and tools without it."""
+"""What the connector inherits: vLLM's own classes where vLLM is, else ones of the same names, for tests and tools
+without it."""
 from __future__ import annotations
 
 import enum

@@ -1,5 +1,5 @@
-"""KvrailConnector: vLLM's KVConnectorBase_V1, served by kvrail (docs/engines/vllm.md). One object in the engine's core process (scheduler role) and one
-in each worker."""
+"""KvrailConnector: vLLM's KVConnectorBase_V1, served by kvrail (docs/engines/vllm.md). One object in the engine's core
+process (scheduler role) and one in each worker."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -21,8 +21,10 @@ class KvrailMetadata(KVConnectorMetadata):  # type: ignore[misc]
 
 
 class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """kv_connector_extra_config: kvrail.url; kvrail.load_async (true: requests wait outside of the batch for their loads); kvrail.store_generated
-    (true: what was generated is stored, too); kvrail.patience (0.001 s, for a lookup's answer within the step); kvrail.kv_layout (NHD, HND); kvrail.request_timeout (30 s); kvrail.heartbeat_interval (5 s)."""
+    """kv_connector_extra_config: kvrail.url; kvrail.load_async (true: requests wait outside of the batch for their
+    loads); kvrail.store_generated (true: what was generated is stored, too); kvrail.patience (0.001 s, for a lookup's
+    answer within the step); kvrail.kv_layout (NHD, HND); kvrail.request_timeout (30 s); kvrail.heartbeat_interval (5
+    s)."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         try:
@@ -120,7 +122,8 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._worker = Mover(self._link, registration, self._model.block_tokens, self._model.stores, tensor)
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
-        """Before blocks of preempted requests are used again. Where vLLM does not call it, start_load_kv does the same."""
+        """Before blocks of preempted requests are used again. Where vLLM does not call it, start_load_kv does the
+        same."""
         if self._worker is not None and isinstance(kv_connector_metadata, KvrailMetadata):
             for request_id in kv_connector_metadata.plan.drain:
                 self._worker.drain(request_id)

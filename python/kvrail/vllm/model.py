@@ -1,4 +1,5 @@
-"""Which KV cache a vLLM is: identity, ranks, and the planes of its tensors. Scheduler and workers come to the same answer by themselves."""
+"""Which KV cache a vLLM is: identity, ranks, and the planes of its tensors. Scheduler and workers come to the same
+answer by themselves."""
 from __future__ import annotations
 
 import hashlib
@@ -19,7 +20,8 @@ def extra_config(vllm_config: Any) -> Mapping[str, Any]:
 
 
 def kv_layout(vllm_config: Any) -> str:
-    """The order of heads and tokens in a block, which all attention backends are asked for: so it is known without a tensor."""
+    """The order of heads and tokens in a block, which all attention backends are asked for: so it is known without a
+    tensor."""
     layout = str(extra_config(vllm_config).get("kvrail.kv_layout", DEFAULT_LAYOUT))
     if layout not in ("NHD", "HND"):
         raise ValueError(f"kvrail.kv_layout: '{layout}' is neither NHD nor HND")
@@ -112,7 +114,8 @@ class KvModel:
         )
 
     def planes(self, kv_caches: Mapping[str, MemoryLike]) -> Layout:
-        """K and V are planes of their own, whichever way a backend stacks them: so what is kept is the same for all backends."""
+        """K and V are planes of their own, whichever way a backend stacks them: so what is kept is the same for all
+        backends."""
         made: List[Plane] = []
         seen = set()
         blocks = self.block_count
@@ -146,7 +149,8 @@ class KvModel:
     def _plane(
         self, name: str, whole: Extent, offset: int, block: int, shape: tuple[int, ...], stride: tuple[int, ...]
     ) -> Plane:
-        """One block of it must be contiguous, in the order that was asked for: a view of another order says so by its strides."""
+        """One block of it must be contiguous, in the order that was asked for: a view of another order says so by its
+        strides."""
         order = list(range(len(shape)))
         if not self.mla and self.layout == "HND":
             order = [1, 0, 2]
@@ -166,8 +170,9 @@ class KvModel:
 
 
 def request_salt(request: Any) -> Optional[str]:
-    """What keeps a request's chunks apart from those of other requests with the same tokens: cache_salt, adapter, and what its placeholder
-    tokens stand for. None: nothing does. ValueError: something does that has no name, so it must not be cached."""
+    """What keeps a request's chunks apart from those of other requests with the same tokens: cache_salt, adapter, and
+    what its placeholder tokens stand for. None: nothing does. ValueError: something does that has no name, so it must
+    not be cached."""
     if getattr(request, "prompt_embeds", None) is not None:
         raise ValueError("prompts given as embeddings have no tokens")
     parts: Dict[str, object] = {}
