@@ -88,7 +88,7 @@ class Client(Closing):
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
 
-    # -- the handle ----------------------------------------------------------------------------------------------------------
+    # -- the handle ----
 
     def _enter(self) -> Any:
         """Every call on the handle is between _enter and _leave, so that close() can't free it underneath."""
@@ -138,7 +138,7 @@ class Client(Closing):
     def closed(self) -> bool:
         return self._handle is None
 
-    # -- the connection ------------------------------------------------------------------------------------------------------
+    # -- the connection ----
 
     @property
     def health(self) -> str:
@@ -182,7 +182,7 @@ class Client(Closing):
         finally:
             self._leave()
 
-    # -- memory and registrations --------------------------------------------------------------------------------------------
+    # -- memory and registrations ----
 
     def alloc(self, nbytes: int) -> "Memory":
         """Zeroed memory that the server reaches best."""
@@ -360,7 +360,7 @@ class Session(Closing):
             raise KvrailError(errno.EBADF, "the session was closed")
         return self._handle
 
-    # -- the chain -----------------------------------------------------------------------------------------------------------
+    # -- the chain ----
 
     def tokens(self, tokens: TokenLike) -> None:
         """All tokens from the first one on; those of chunks that earlier calls hashed are not looked at."""
@@ -403,7 +403,7 @@ class Session(Closing):
         finally:
             self.client._leave()
 
-    # -- operations: each waits, or is submitted as a ticket -------------------------------------------------------------------
+    # -- operations: each waits, or is submitted as a ticket ----
 
     def lookup(self, timeout: Optional[float] = None) -> Result:
         """How many chunks, from the first on, are in the cache; they are locked for us."""

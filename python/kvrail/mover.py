@@ -37,7 +37,7 @@ class Mover:
             session.set_digests(what.digests)
         return session
 
-    # -- load ----------------------------------------------------------------------------------------------------------------
+    # -- load ----
 
     def start(self, plan: Plan) -> None:
         for request_id in plan.drain:
@@ -86,7 +86,7 @@ class Mover:
                 self._errors.update(blocks[there:])
         return True
 
-    # -- store ---------------------------------------------------------------------------------------------------------------
+    # -- store ----
 
     def save(self, plan: Plan) -> None:
         if not plan.stores:
@@ -129,7 +129,7 @@ class Mover:
         for request_id in list(self._storing):
             self.drain(request_id)
 
-    # -- what is done --------------------------------------------------------------------------------------------------------
+    # -- what is done ----
 
     def finished(self, request_ids: Set[str]) -> tuple[Set[str], Set[str]]:
         """Requests whose stores are done, of those that vLLM has finished, and those whose load has ended."""

@@ -100,7 +100,7 @@ class Planner:
         self._requests: Dict[str, _Request] = {}
         self._refused: set[str] = set()
 
-    # -- lookup --------------------------------------------------------------------------------------------------------------
+    # -- lookup ----
 
     def matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[Optional[int], bool]:
         state = self._state(request)
@@ -175,7 +175,7 @@ class Planner:
                 return None
             raise
 
-    # -- load ----------------------------------------------------------------------------------------------------------------
+    # -- load ----
 
     def allocated(self, request: Any, blocks: List[int], num_external_tokens: int) -> None:
         state = self._requests.get(request.request_id)
@@ -211,7 +211,7 @@ class Planner:
         except KvrailError as error:
             self._link.warn("locks were not released: %s", error)
 
-    # -- each step -----------------------------------------------------------------------------------------------------------
+    # -- each step ----
 
     def step(self, output: Any) -> Plan:
         made = Plan()
@@ -269,7 +269,7 @@ class Planner:
         state.stored = whole
         state.stores += 1
 
-    # -- the end -------------------------------------------------------------------------------------------------------------
+    # -- the end ----
 
     def finished(self, request: Any) -> bool:
         """Whether the blocks must stay until the workers say that their stores are done."""

@@ -77,7 +77,7 @@ class Engine:
         self.chance = random.Random(seed)  # the same on all ranks
         self.numbers = {"finished": 0, "loaded": 0, "prompt": 0, "preempted": 0, "checked": 0}
 
-    # -- bytes ---------------------------------------------------------------------------------------------------------------
+    # -- bytes ----
 
     def compute(self, running: Running, begin: int, end: int) -> None:
         """The forward pass of these positions."""
@@ -99,7 +99,7 @@ class Engine:
                 )
         self.numbers["checked"] += end - begin
 
-    # -- scheduling ----------------------------------------------------------------------------------------------------------
+    # -- scheduling ----
 
     def step(self) -> None:
         for request in list(self.waiting):

@@ -264,7 +264,7 @@ class Engine:
     def busy(self) -> bool:
         return bool(self.waiting or self.running or self.held or self.loading)
 
-    # -- schedule ------------------------------------------------------------------------------------------------------------
+    # -- schedule ----
 
     def schedule(self) -> Any:
         budget = BUDGET
@@ -394,7 +394,7 @@ class Engine:
         self.numbers["prompt"] += request.num_tokens
         return True
 
-    # -- a step --------------------------------------------------------------------------------------------------------------
+    # -- a step ----
 
     def begin(self) -> None:
         """Schedules a step and hands it to the workers."""

@@ -301,7 +301,7 @@ def test_reset_and_close_may_come_at_any_time(server: Server) -> None:
     rank.connector.end_session("r")
 
 
-# -- several ranks -----------------------------------------------------------------------------------------------------------
+# -- several ranks ----
 
 
 def together(ranks: List[Rank], call: Any) -> List[Any]:
@@ -398,7 +398,7 @@ def test_nobody_believes_a_count_that_no_server_gave(server: Server) -> None:
     together(ranks, lambda rank: rank.close())
 
 
-# -- identity ----------------------------------------------------------------------------------------------------------------
+# -- identity ----
 
 
 @pytest.mark.parametrize(
@@ -447,6 +447,8 @@ def test_what_can_not_work_is_said_by_the_constructor(server: Server, tmp_path: 
         KvrailConnector(config, 1, 0, PAGE, server.url, 0, [], [])
     with pytest.raises(ValueError, match="1 K tensors and 2 V"):
         KvrailConnector(config, 1, 0, PAGE, server.url, 0, pool, pool * 2)
+    with pytest.raises(ValueError, match="model_path"):
+        KvrailConnector(None, 1, 0, PAGE, server.url, 0, pool, pool)
     with pytest.raises(ValueError, match="multiple"):
         KvrailConnector(config, 1, 0, 3, server.url, 0, pool, pool)
     with pytest.raises(ValueError, match="contiguous"):
@@ -473,7 +475,7 @@ def test_index_pages_of_sparse_attention_come_along(server: Server) -> None:
     connector.close()
 
 
-# -- the launcher ------------------------------------------------------------------------------------------------------------
+# -- the launcher ----
 
 FAKE_SGLANG = '''
 import multiprocessing, sys

@@ -163,6 +163,8 @@ class KvrailConnector:
         self._anonymous = 0
         layout = self._layout(pools)
         config = sgl_config if sgl_config is not None else model_config
+        if not getattr(config, "model_path", None):
+            raise ValueError("kvrail: SGLang's configuration names no model_path, so whose KV it is can't be said")
         facts = _facts(config)
         if dtype_name(self._pool) == "uint8" and facts["kv_cache_dtype"] is None:
             raise ValueError(
@@ -183,7 +185,7 @@ class KvrailConnector:
         for name in unknown:
             self._link.warn("SGLang passed an argument that kvrail does not know, and leaves alone: %s", name)
 
-    # -- what it is ----------------------------------------------------------------------------------------------------------
+    # -- what it is ----
 
     def _layout(self, pools: List[List[MemoryLike]]) -> Layout:
         planes, blocks = token_planes(pools[0], self.page_size)
@@ -200,7 +202,7 @@ class KvrailConnector:
         stages, stage = _pipeline()
         ranks = 1 if self._shared else self.tp_size
         return self._link.client.register(
-            model_name(str(getattr(config, "model_path", config))),
+            model_name(str(config.model_path)),
             dtype_name(self._pool),
             layout,
             engine=identity("sglang", version_of("sglang"), {**facts, "tp": self.tp_size, "pp": stages}),
@@ -232,7 +234,7 @@ class KvrailConnector:
     def chunk_size(self) -> int:
         return self._link.chunk_tokens
 
-    # -- lookup --------------------------------------------------------------------------------------------------------------
+    # -- lookup ----
 
     def lookup_kv(self, token_ids: Any, request_id: str) -> int:
         """Tokens, from the first on, that the cache has for all ranks; whole chunks. They are locked until retrieve_kv,
@@ -313,7 +315,7 @@ class KvrailConnector:
             request.locked = False
             self._free(request, 0, request.matched)
 
-    # -- load ----------------------------------------------------------------------------------------------------------------
+    # -- load ----
 
     def retrieve_kv(self, load_metadata: LoadMetadata) -> int:
         """Loads tokens offset + prefix_pad .. matched into their slots. Returns how many tokens from offset on are
@@ -359,7 +361,7 @@ class KvrailConnector:
             self._link.warn("only %d of %d chunks were loaded", result.leading(), count)
         return result.leading() * chunk
 
-    # -- store ---------------------------------------------------------------------------------------------------------------
+    # -- store ----
 
     def store_kv(self, store_metadata: StoreMetadata) -> None:
         """Returns when the slots may be used for something else."""
@@ -400,7 +402,7 @@ class KvrailConnector:
             self.end_session(request_id)
         return StoreFuture(ticket, False, self._link.warn)
 
-    # -- the end -------------------------------------------------------------------------------------------------------------
+    # -- the end ----
 
     def end_session(self, request_id: str) -> None:
         """The request is over: what it still holds is let go. Nothing to do for ids that were never looked up nor

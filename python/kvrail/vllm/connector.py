@@ -62,7 +62,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._link.close()
             raise
 
-    # -- classes' part -------------------------------------------------------------------------------------------------------
+    # -- classes' part ----
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> Optional[str]:
@@ -80,7 +80,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def requires_kv_delivery(self) -> bool:
         return False
 
-    # -- the scheduler's part ------------------------------------------------------------------------------------------------
+    # -- the scheduler's part ----
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[Optional[int], bool]:
         assert self._scheduler is not None
@@ -113,7 +113,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._link.warn("the cache was not cleared: %s", error)
             return False
 
-    # -- the worker's part ---------------------------------------------------------------------------------------------------
+    # -- the worker's part ----
 
     def register_kv_caches(self, kv_caches: Dict[str, Any]) -> None:
         layout = self._model.planes(kv_caches)
