@@ -5,6 +5,7 @@
  *
  * A program is a list of steps: a byte that says what, and as many bytes as it wants. When the input ends, zeros follow.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,24 @@ static uint32_t take(struct world *world)
 		return 0;
 	world->size--;
 	return *world->data++;
+}
+
+/* With KVRAIL_FUZZ_CODES=FILE in the environment each reply code is appended to FILE when it is first seen: scripts/fuzz --check. */
+static void note_code(uint16_t status)
+{
+	static uint64_t seen;
+	const char *path = getenv("KVRAIL_FUZZ_CODES");
+	FILE *file;
+
+	demand(status < 64 && strcmp(status_name(status), "UNKNOWN") != 0);
+	if (seen & (uint64_t)1 << status || !path)
+		return;
+	seen |= (uint64_t)1 << status;
+	file = fopen(path, "a");
+	if (!file)
+		return;
+	fprintf(file, "%s\n", status_name(status));
+	fclose(file);
 }
 
 /* ---- the guests' side ------------------------------------------------------------------------------------------ */
@@ -158,6 +177,7 @@ static void take_control_reply(struct guest *guest, const uint8_t *bytes, uint32
 	struct wire_error error;
 
 	demand(wire_header_decode(bytes, length, &header, &error) == 0);
+	note_code(header.status);
 	if (header.status != STATUS_OK)
 		return;
 	if (header.type == WIRE_CONNECT_REPLY)
@@ -201,6 +221,7 @@ static void guest_poll(struct guest *guest)
 			continue;
 		demand(wire_header_decode(
 			       guest->buffers + wc.wr_id * WIRE_INLINE_BYTES, wc.byte_len, &header, &error) == 0);
+		note_code(header.status);
 		/* A reply's type is even; who asked with an even one, which is no request, hears of an error. */
 		demand(header.type % 2 == 0 || !status_has_body(header.status));
 		guest_receive(guest, (uint32_t)wc.wr_id);
