@@ -181,12 +181,19 @@ static void server_fini_workers(struct server *server)
 		worker_destroy(&server->workers[i]);
 }
 
+static void server_before_worker(const struct server *server, uint32_t worker)
+{
+	if (server->options.before_worker)
+		server->options.before_worker(server->options.before_worker_context, worker);
+}
+
 static int server_init_workers(struct server *server)
 {
 	for (uint32_t i = 0; i < server->options.worker_count; i++) {
 		struct worker_options options;
 		int error;
 
+		server_before_worker(server, i);
 		memset(&options, 0, sizeof(options));
 		options.device = server->options.devices[i];
 		options.index = i;
@@ -201,10 +208,12 @@ static int server_init_workers(struct server *server)
 		options.context = server;
 		error = worker_create(&options, &server->workers[i]);
 		if (error) {
+			server_before_worker(server, server->options.worker_count);
 			server_fini_workers(server);
 			return error;
 		}
 	}
+	server_before_worker(server, server->options.worker_count);
 	return 0;
 }
 

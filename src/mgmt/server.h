@@ -34,6 +34,10 @@ struct server_options {
 		[SERVER_WORKERS_MAX]; /* the area that each worker's chunks are put in as long as it has room */
 	/* [area * area_count + area], any unit: from a full area chunks go to the nearest; NULL: all are alike. Copied */
 	const uint16_t *area_distances;
+	/* In the calling thread before a worker is made, and with worker_count behind the last one: whoever wants their memory near to
+	 * their cores says so to the kernel. NULL: nothing. */
+	void (*before_worker)(void *context, uint32_t worker);
+	void *before_worker_context;
 	uint32_t chunk_tokens;                            /* 256 */
 	uint32_t connections_max;                         /* 64 */
 	uint32_t credits;                                 /* 32 */

@@ -6,12 +6,17 @@
 #include <hwloc/linux.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fault.h"
 
 /* Larger than any kernel's: sched_getaffinity refuses a set that is smaller than the kernel's own. */
 #define AFFINITY_BITS 16384
+
+/* MPOL_DEFAULT and MPOL_PREFERRED of linux/mempolicy.h. */
+#define MODE_DEFAULT 0
+#define MODE_PREFERRED 1
 
 union affinity {
 	unsigned long words[AFFINITY_BITS / (8 * sizeof(unsigned long))];
@@ -209,6 +214,22 @@ int cores_pin_self(int core)
 	if (sched_setaffinity(0, sizeof(before), &before.set) != 0 && !error)
 		error = -errno;
 	return error ? error : -EINVAL;
+}
+
+int cores_prefer_node(int node)
+{
+	unsigned long mask[CORES_MAX / (8 * sizeof(unsigned long))] = { 0 };
+	size_t bits = 8 * sizeof(unsigned long);
+
+	/* The kernel reads one bit less than it is told. */
+	if (node < -1 || node >= CORES_MAX - 1)
+		return -EINVAL;
+	if (node >= 0)
+		mask[(size_t)node / bits] |= 1UL << ((size_t)node % bits);
+	return syscall(SYS_set_mempolicy, node < 0 ? MODE_DEFAULT : MODE_PREFERRED, node < 0 ? NULL : mask,
+		       node < 0 ? 0 : CORES_MAX)
+		? -errno
+		: 0;
 }
 
 int cores_numa_node(int core)

@@ -31,6 +31,9 @@ bool cores_is_pinned(pid_t thread, int core);
 /* Pins the calling thread and verifies that it runs there. 0, -EINVAL (the thread's affinity, as it was inherited, does not allow
  * that core), or -errno; the affinity is as before then. */
 KVR_MUST_CHECK int cores_pin_self(int core);
+/* Where memory comes from that the calling thread touches first from now on: that node as long as it has any; -1: as the process was
+ * told. 0, -EINVAL, -errno (some containers refuse it). */
+KVR_MUST_CHECK int cores_prefer_node(int node);
 /* The number of the NUMA node of a core; -1 unknown. Reads /sys. */
 int cores_numa_node(int core);
 

@@ -208,11 +208,14 @@ static uint64_t transparent_bytes(const struct l1_mapping *mapping)
 
 	while (file && fgets(line, sizeof(line), file)) {
 		unsigned long long begin, end;
+		char *rest;
 
 		if (line[0] >= 'A' && line[0] <= 'Z') {
 			if (ours && strncmp(line, "AnonHugePages:", 14) == 0)
 				bytes += strtoull(line + 14, NULL, 10) * KIB;
-		} else if (sscanf(line, "%llx-%llx ", &begin, &end) == 2) {
+		} else {
+			begin = strtoull(line, &rest, 16);
+			end = *rest == '-' ? strtoull(rest + 1, NULL, 16) : 0;
 			ours = begin < to && end > from;
 		}
 	}

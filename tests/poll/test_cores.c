@@ -195,6 +195,21 @@ static void numa_nodes_are_those_of_the_machine(void **state)
 	unsetenv("HWLOC_SYNTHETIC");
 }
 
+static void memory_can_be_asked_for_near_a_core(void **state)
+{
+	int error = cores_prefer_node(0);
+
+	(void)state;
+	assert_int_equal(cores_prefer_node(-2), -EINVAL);
+	assert_int_equal(cores_prefer_node(CORES_MAX), -EINVAL);
+	assert_int_equal(cores_prefer_node(-1), 0);
+	/* Some containers refuse it, and some kernels have no nodes. */
+	if (error)
+		skip();
+	assert_int_equal(cores_prefer_node(900), -EINVAL);
+	assert_int_equal(cores_prefer_node(-1), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -205,6 +220,7 @@ int main(void)
 		cmocka_unit_test(a_thread_runs_on_the_core_that_it_was_pinned_to),
 		cmocka_unit_test(a_core_outside_the_affinity_is_refused_and_the_affinity_stays),
 		cmocka_unit_test(numa_nodes_are_those_of_the_machine),
+		cmocka_unit_test(memory_can_be_asked_for_near_a_core),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

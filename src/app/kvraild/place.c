@@ -113,6 +113,18 @@ static uint32_t distance_of(const struct daemon *daemon, int from, int to)
 	return a >= 0 && b >= 0 ? machine_distance(daemon->machine, (uint32_t)a, (uint32_t)b) : 0;
 }
 
+/* A worker's rings and receive buffers are made by this thread and used by its core. */
+static void before_worker(void *context, uint32_t worker)
+{
+	const struct daemon *daemon = context;
+	const struct kvraild_placement *placement = &daemon->plan->placement;
+	bool pinned = worker < placement->worker_count && placement->workers[worker].core >= 0;
+	int error = cores_prefer_node(pinned ? placement->workers[worker].node : -1);
+
+	if (error)
+		log_debug("a worker's memory can't be asked for near its core: %s", strerror(-error));
+}
+
 void daemon_place_areas(struct daemon *daemon, struct server_options *options)
 {
 	const struct kvraild_placement *placement = &daemon->plan->placement;
@@ -135,4 +147,8 @@ void daemon_place_areas(struct daemon *daemon, struct server_options *options)
 				daemon, daemon->areas[i].numa_node, daemon->areas[k].numa_node);
 	}
 	options->area_distances = daemon->area_distances;
+	if (daemon->machine && daemon->machine->node_count > 1) {
+		options->before_worker = before_worker;
+		options->before_worker_context = daemon;
+	}
 }
