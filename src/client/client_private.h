@@ -136,6 +136,7 @@ struct kvr_client {
 	enum connection_state state;
 	uint64_t generation; /* counts connections */
 	uint64_t retry_ns, attempt_ns, backoff_ns;
+	bool come_back_late;   /* the loss was nobody's accident: the longest back-off */
 	uint64_t ready_ns;     /* when the connection last became ready, 0: not since the last loss */
 	uint32_t chunk_tokens; /* of the first connection: sessions and registrations are made for it */
 	int failure;           /* of the last attempt */

@@ -95,8 +95,10 @@ static void connection_plan_retry(struct kvr_client *client)
 	if (client->ready_ns != 0 && client->now_ns - client->ready_ns >= CLIENT_BACKOFF_MAX_NS)
 		client->backoff_ns = 0;
 	client->ready_ns = 0;
-	client->backoff_ns = kvr_min_u64(
-		kvr_max_u64(2 * client->backoff_ns, CLIENT_BACKOFF_MIN_NS), CLIENT_BACKOFF_MAX_NS);
+	client->backoff_ns = client->come_back_late
+		? CLIENT_BACKOFF_MAX_NS
+		: kvr_min_u64(kvr_max_u64(2 * client->backoff_ns, CLIENT_BACKOFF_MIN_NS), CLIENT_BACKOFF_MAX_NS);
+	client->come_back_late = false;
 	client->retry_ns = client->now_ns + client->backoff_ns / 2 +
 		random_below(&client->random, client->backoff_ns / 2);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/client_private.h"
+#include "verbs/blame.h"
 
 static uint32_t slot_index(const struct kvr_client *client, const struct slot *slot)
 {
@@ -420,6 +421,17 @@ static void queue_reply(struct kvr_client *client, const uint8_t *bytes, uint32_
 	slot_done(client, slot, status_to_errno(header.status), header.status, refusal.text.bytes, refusal.text.length);
 }
 
+/* Flushes are consequences: only the first error is told, and decides how soon the client comes back (pitfalls I01). */
+static void queue_failed(struct kvr_client *client, enum ibv_wc_status status)
+{
+	const struct verbs_verdict *verdict = verbs_judge(status);
+
+	if (verdict->action == VERBS_ACTION_RECONNECT_LATE && client->state != CONNECTION_CLOSING)
+		client->come_back_late = true;
+	connection_lose(client, -ECONNRESET, "the queue pair failed: %s (%s, completion status %d)%s%s", verdict->words,
+		verbs_blame_text(verdict->blame), (int)status, verdict->hint[0] ? ": " : "", verdict->hint);
+}
+
 static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 {
 	static const char unsent[] =
@@ -436,8 +448,7 @@ static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 			slot_done(client, slot, -ENOENT, STATUS_UNKNOWN_SESSION, unsent, sizeof(unsent) - 1);
 	}
 	if (wc->status != IBV_WC_SUCCESS) {
-		/* Flushes are consequences: only the first error is told. */
-		connection_lose(client, -ECONNRESET, "the queue pair failed (completion status %d)", (int)wc->status);
+		queue_failed(client, wc->status);
 		return;
 	}
 	if (!(wc->wr_id & CLIENT_RECEIVE_FLAG) || client->state == CONNECTION_CLOSING)

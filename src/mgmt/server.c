@@ -7,8 +7,10 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/helper.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "mgmt/prefetch_l2.h"
 
 struct server {
@@ -131,18 +133,88 @@ static void server_fini_l2(struct server *server)
 	l2_destroy(&server->l2);
 }
 
+/* The first worker with the device of this one: workers that share a device share its regions. */
+static uint32_t server_first_with(const struct server *server, uint32_t worker)
+{
+	uint32_t first = 0;
+
+	while (server->options.devices[first] != server->options.devices[worker])
+		first++;
+	return first;
+}
+
 static void server_fini_areas(struct server *server)
 {
-	uint32_t count = server->options.worker_count * server->options.area_count;
+	uint32_t areas = server->options.area_count;
 
-	for (uint32_t i = 0; server->area_regions && i < count; i++) {
-		struct verbs_device *device = server->options.devices[i / server->options.area_count];
+	for (uint32_t i = 0; server->area_regions && i < server->options.worker_count * areas; i++) {
+		struct verbs_device *device = server->options.devices[i / areas];
 
-		if (server->area_regions[i])
+		if (server->area_regions[i] && server_first_with(server, i / areas) == i / areas)
 			device->driver->deregister_memory(server->area_regions[i]);
 	}
 	free(server->area_regions);
 	free(server->area_lkeys);
+}
+
+/* All areas with one device: pinning takes a second for some gigabytes, so devices do it side by side. */
+struct device_areas {
+	struct helper_job job;
+	struct server *server;
+	uint32_t worker;
+	struct helper *helper;
+};
+
+static void device_areas_run(struct helper_job *job)
+{
+	struct device_areas *mine = KVR_CONTAINER_OF(job, struct device_areas, job);
+	const struct server_options *options = &mine->server->options;
+	struct verbs_device *device = options->devices[mine->worker];
+	struct ibv_mr **regions = &mine->server->area_regions[mine->worker * options->area_count];
+
+	job->result = 0;
+	for (uint32_t i = 0; i < options->area_count && !job->result; i++) {
+		const struct l1_area *area = &options->areas[i];
+		uint64_t begin_ns = clock_now_ns();
+		char size[TEXT_SHORT], time[TEXT_SHORT];
+
+		job->result = device->driver->register_memory(
+			device, area->address, area->bytes, IBV_ACCESS_LOCAL_WRITE, &regions[i]);
+		if (job->result)
+			log_error("L1 area %u (%llu bytes) can't be registered with %s: %s", i,
+				(unsigned long long)area->bytes, device->name, strerror(-job->result));
+		else if (clock_now_ns() - begin_ns > KVR_SECOND)
+			log_info("L1 area %u of %u, %s, is registered with %s after %s", i + 1, options->area_count,
+				text_size(size, area->bytes), device->name, text_time(time, clock_now_ns() - begin_ns));
+	}
+}
+
+/* 0, or the error of the first device that failed. */
+static int server_register_areas(struct server *server)
+{
+	uint32_t count = server->options.worker_count, devices = 0;
+	struct device_areas *all = calloc(count, sizeof(*all));
+	int error = all ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; !error && i < count; i++) {
+		struct device_areas *one = &all[devices];
+
+		if (server_first_with(server, i) != i)
+			continue;
+		one->job.run = device_areas_run;
+		one->server = server;
+		one->worker = i;
+		error = helper_create("kvr-register", server->options.helper_threads, 1, &one->helper);
+		if (!error && helper_submit(one->helper, &one->job))
+			devices++;
+	}
+	for (uint32_t i = 0; i < devices; i++) {
+		helper_destroy(&all[i].helper); /* runs it to its end */
+		if (!error)
+			error = all[i].job.result;
+	}
+	free(all);
+	return error;
 }
 
 /* L1 is registered for local access only: no client ever holds a key to it. */
@@ -156,17 +228,12 @@ static int server_init_areas(struct server *server)
 	server->area_lkeys = calloc(count, sizeof(uint32_t));
 	if (!server->area_regions || !server->area_lkeys || fault_point("server_create/areas"))
 		goto fail;
+	error = server_register_areas(server);
+	if (error)
+		goto fail;
 	for (uint32_t i = 0; i < count; i++) {
-		struct verbs_device *device = server->options.devices[i / areas];
-		const struct l1_area *area = &server->options.areas[i % areas];
-
-		error = device->driver->register_memory(
-			device, area->address, area->bytes, IBV_ACCESS_LOCAL_WRITE, &server->area_regions[i]);
-		if (error) {
-			log_error("L1 area %u (%llu bytes) can't be registered with %s: %s", i % areas,
-				(unsigned long long)area->bytes, device->name, strerror(-error));
-			goto fail;
-		}
+		server->area_regions[i] =
+			server->area_regions[server_first_with(server, i / areas) * areas + i % areas];
 		server->area_lkeys[i] = server->area_regions[i]->lkey;
 	}
 	return 0;

@@ -258,6 +258,24 @@ static void clients_json(const struct status_sources *sources, uint64_t now_ns, 
 	free(clients);
 }
 
+static void devices_json(const struct status_sources *sources, struct text *out)
+{
+	open_array(out, "devices");
+	for (uint32_t i = 0; i < sources->device_count; i++) {
+		const struct verbs_device *device = sources->devices[i];
+
+		open_object(out, NULL);
+		string(out, "name", device->name);
+		string(out, "driver", device->driver->name);
+		if (device->driver->describe) {
+			text_append(out, ",");
+			device->driver->describe(device, out);
+		}
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
 static void workers_json(const struct status_sources *sources, struct text *out)
 {
 	open_array(out, "workers");
@@ -417,6 +435,7 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	work_json(sources, snapshot, out);
 	models_json(sources, snapshot, out);
 	clients_json(sources, now_ns, out);
+	devices_json(sources, out);
 	workers_json(sources, out);
 	gpus_json(sources, out);
 	loops_json(sources, now_ns, out);

@@ -23,6 +23,7 @@
 
 KVR_BEGIN_C
 
+#define STATUS_DEVICES_MAX 8
 #define STATUS_LOOPS_MAX (SERVER_WORKERS_MAX + 2)
 /* Clients that one page lists; it says how many there are. */
 #define STATUS_CLIENTS_MAX 1024
@@ -51,6 +52,8 @@ struct status_sources {
 		const struct worker_counters *counters;
 		const char *device;
 	} workers[SERVER_WORKERS_MAX];
+	uint32_t device_count;
+	const struct verbs_device *devices[STATUS_DEVICES_MAX];
 	uint32_t loop_count;
 	const struct loop *loops[STATUS_LOOPS_MAX];
 	const struct control_tenant *tenants;

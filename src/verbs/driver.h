@@ -27,6 +27,7 @@
 
 #include "base/compiler.h"
 #include "base/stream.h"
+#include "base/text.h"
 #include "protocol/wire.h"
 #include "verbs/gpu_table.h"
 
@@ -125,6 +126,10 @@ struct verbs_driver {
 	/* One-sided data that reaches a client is moved by the server's processor, so that the client's own queue pair
 	 * being idle does not say that its memory is quiet: only the end of the server's control stream does. */
 	bool moved_by_peer;
+
+	/* Its settings and state as members of a JSON object, for status pages: "port": 1, ... Any thread but the polling ones; NULL:
+	 * there is nothing to say. */
+	void (*describe)(const struct verbs_device *device, struct text *out);
 
 	/* 0, -ENODEV, -EACCES, -ENOMEM, -EOPNOTSUPP (library or device missing): logged once with what to do. */
 	int (*open)(const struct verbs_open *options, struct verbs_device **device);

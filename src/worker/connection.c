@@ -7,9 +7,11 @@
  * given back as failed. Only the first error is a cause; the flushes behind it are counted and no more.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/random.h"
+#include "verbs/blame.h"
 #include "worker/internal.h"
 
 #define LOG_INTERVAL_NS ((uint64_t)1000000000)
@@ -80,6 +82,7 @@ static void endpoint_init(struct worker *worker, struct endpoint *endpoint, stru
 	endpoint->state = ENDPOINT_LIVE;
 	endpoint->closing = false;
 	endpoint->doomed = false;
+	endpoint->flushed = false;
 	endpoint->out = 0;
 	endpoint->early = 0;
 	endpoint->large_held = 0;
@@ -149,6 +152,44 @@ void connection_fail(struct worker *worker, struct endpoint *endpoint, const cha
 	worker_count(worker, connections_lost_total, 1);
 	stop_working(worker, endpoint);
 	worker_tell(worker, TO_MANAGEMENT_LOST, endpoint->connection, 0);
+}
+
+void connection_fail_completion(struct worker *worker, struct endpoint *endpoint, enum ibv_wc_status status)
+{
+	const struct verbs_verdict *verdict = verbs_judge(status);
+	char why[200];
+
+	if (endpoint->state != ENDPOINT_LIVE)
+		return;
+	if (verdict->blame == VERBS_BLAME_NONE) {
+		endpoint->flushed = worker->flushed = true;
+		return;
+	}
+	worker_count(worker, completion_errors_total, 1);
+	if (verdict->blame == VERBS_BLAME_LOCAL)
+		worker_count(worker, errors_local_total, 1);
+	else if (verdict->blame == VERBS_BLAME_PEER)
+		worker_count(worker, errors_peer_total, 1);
+	else if (verdict->blame == VERBS_BLAME_LINK)
+		worker_count(worker, errors_link_total, 1);
+	else
+		worker_count(worker, errors_memory_total, 1);
+	snprintf(why, sizeof(why), "%s (%s)%s%s, completion status", verdict->words, verbs_blame_text(verdict->blame),
+		verdict->hint[0] ? ": " : "", verdict->hint);
+	connection_fail(worker, endpoint, why, status);
+}
+
+void connection_fail_flushed(struct worker *worker)
+{
+	worker->flushed = false;
+	for (uint32_t i = 0; i < worker->options.connections_max; i++) {
+		struct endpoint *endpoint = &worker->endpoints[i];
+
+		if (endpoint->flushed && endpoint->state == ENDPOINT_LIVE)
+			connection_fail(worker, endpoint, "the device has taken it down, completion status",
+				IBV_WC_WR_FLUSH_ERR);
+		endpoint->flushed = false;
+	}
 }
 
 void connection_close(struct worker *worker, struct connection *connection)

@@ -116,6 +116,7 @@ struct endpoint {
 	enum endpoint_state state;
 	bool closing; /* CLOSE came */
 	bool doomed;  /* what it sends is ignored; it fails when its last reply is out */
+	bool flushed; /* a work request of it was flushed, and no error has come that would be the cause */
 	uint32_t qp_num;
 	uint32_t index;
 	uint32_t out;            /* requests that were received and not given back ... */
@@ -207,6 +208,7 @@ struct worker {
 	uint64_t bytes_in_flight; /* one-sided, of all endpoints */
 	uint64_t polled;          /* completions, ever */
 	bool dry;                 /* this step's poll emptied the completion queue */
+	bool flushed;             /* some endpoint is */
 	struct log_rate loss_rate, malformed_rate, refusal_rate;
 	struct chain chain;
 	struct ibv_wc wcs[WORKER_POLL_MAX];
@@ -285,6 +287,10 @@ void connection_open(struct worker *worker, struct connection *connection);
 void connection_close(struct worker *worker, struct connection *connection);
 /* An error that is a cause. Harmless when it has failed already. */
 void connection_fail(struct worker *worker, struct endpoint *endpoint, const char *why, unsigned number);
+/* The same for the first error completion of a queue pair. */
+void connection_fail_completion(struct worker *worker, struct endpoint *endpoint, enum ibv_wc_status status);
+/* The queue is empty, and there were flushes without a cause: the device has taken those queue pairs down. */
+void connection_fail_flushed(struct worker *worker);
 /* Looks after those that have failed. True when it did something. */
 bool connection_drain(struct worker *worker);
 /* A request of it came back. */

@@ -217,6 +217,10 @@ static inline void mailbox_fini(struct mailbox *mailbox)
 	X(store_bytes_total, "bytes read from engines")                                          \
 	X(completions_total, "completions polled")                                               \
 	X(completion_errors_total, "completions with an error that was a cause, not a flush")    \
+	X(errors_local_total, "of these, blamed on this server")                                 \
+	X(errors_peer_total, "of these, blamed on the client")                                   \
+	X(errors_link_total, "of these, blamed on the network")                                  \
+	X(errors_memory_total, "of these, blamed on memory that is not registered")              \
 	X(unknown_queue_pair_total, "completions of a queue pair that is gone")                  \
 	X(connections_opened_total, "connections begun")                                         \
 	X(connections_lost_total, "connections that ended by an error of the queue pair")        \

@@ -267,8 +267,6 @@ void receive_completion(struct worker *worker, const struct ibv_wc *wc)
 	receive_post(worker, slot);
 	if (wc->status == IBV_WC_SUCCESS || wc->status == IBV_WC_WR_FLUSH_ERR)
 		return;
-	if (endpoint && endpoint->state == ENDPOINT_LIVE) {
-		worker_count(worker, completion_errors_total, 1);
-		connection_fail(worker, endpoint, "a receive ended with completion status", wc->status);
-	}
+	if (endpoint)
+		connection_fail_completion(worker, endpoint, wc->status);
 }

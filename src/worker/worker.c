@@ -283,14 +283,6 @@ void worker_tell(struct worker *worker, enum to_management kind, void *object, u
 	(void)pushed;
 }
 
-static KVR_COLD void send_error(struct worker *worker, struct endpoint *endpoint, const struct ibv_wc *wc)
-{
-	if (wc->status == IBV_WC_WR_FLUSH_ERR || endpoint->state != ENDPOINT_LIVE)
-		return;
-	worker_count(worker, completion_errors_total, 1);
-	connection_fail(worker, endpoint, "a work request ended with completion status", wc->status);
-}
-
 static void completion(struct worker *worker, const struct ibv_wc *wc)
 {
 	struct endpoint *endpoint;
@@ -305,7 +297,7 @@ static void completion(struct worker *worker, const struct ibv_wc *wc)
 	else if (KVR_LIKELY(wc->status == IBV_WC_SUCCESS))
 		send_completion(worker, endpoint, wc->wr_id);
 	else
-		send_error(worker, endpoint, wc);
+		connection_fail_completion(worker, endpoint, wc->status);
 }
 
 static bool poll_completions(struct worker *worker)
@@ -313,8 +305,11 @@ static bool poll_completions(struct worker *worker)
 	int count = ibv_poll_cq(worker->cq, WORKER_POLL_MAX, worker->wcs);
 
 	worker->dry = count < WORKER_POLL_MAX;
-	if (count <= 0)
+	if (count <= 0) {
+		if (KVR_UNLIKELY(worker->flushed))
+			connection_fail_flushed(worker);
 		return false;
+	}
 	worker->polled += (uint32_t)count;
 	worker_count(worker, completions_total, (uint32_t)count);
 	for (int i = 0; i < count; i++)

@@ -1,6 +1,7 @@
 /* kvraild's options: the table, what contradicts what, and what they come to. */
 #include "app/kvraild/options.h"
 #include "app/process.h"
+#include "poll/loop.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -83,15 +84,21 @@ static void contradictions_name_the_options(void **state)
 		"--poll-cores 3 is for --cores auto: --cores any says how many poll by itself");
 }
 
-/* pitfalls O10: the transport is a choice, and nothing is used beside it. */
-static void an_address_for_other_hosts_takes_the_place_of_the_socket(void **state)
+/* pitfalls O10: who comes by which way is a choice, and no other is used. */
+static void an_address_for_other_hosts_stands_beside_the_socket(void **state)
 {
 	struct option_error error;
 	struct kvraild_plan plan;
 
 	(void)state;
 	assert_int_equal(plan_of("http = off\n", &plan, &error), 0);
-	assert_false(plan.has_listen);
+	assert_true(!plan.has_listen && plan.has_socket);
+	assert_int_equal(plan_of("listen = kvrail://h\nsocket = off\n", &plan, &error), 0);
+	assert_true(plan.has_listen && !plan.has_socket);
+	assert_int_equal(plan_of("listen = kvrail://h\nsocket = /tmp/x\n", &plan, &error), 0);
+	assert_true(plan.has_listen && plan.has_socket);
+	assert_string_equal(plan.socket.path, "/tmp/x");
+	assert_refused("socket = off\n", "--socket off leaves no clients: give an address as --listen");
 	assert_int_equal(plan_of("listen = kvrail://10.0.0.7:7500\ngid-index = 3\n", &plan, &error), 0);
 	assert_true(plan.has_listen);
 	assert_false(plan.listen.is_unix);
@@ -103,9 +110,6 @@ static void an_address_for_other_hosts_takes_the_place_of_the_socket(void **stat
 	assert_false(plan.gid_index_set);
 	assert_refused("listen = 10.0.0.7:7500\n", "--listen 10.0.0.7:7500 is no address; write kvrail://HOST:PORT");
 	assert_refused("listen = unix:/tmp/x\n", "--listen unix:/tmp/x is no address; write kvrail://HOST:PORT");
-	assert_refused("listen = kvrail://h\nsocket = /tmp/x\n",
-		"--listen and --socket: a server has clients on other hosts or on this one; leave one out, and start a second "
-		"server where both are needed");
 	assert_refused("device = mlx5_0\n", "--device is for clients on other hosts: it needs --listen");
 	assert_refused("trust-tcp = yes\n", "--trust-tcp is for clients on other hosts: it needs --listen");
 	assert_refused("listen = kvrail://h\ngid-index = three\n",
@@ -249,6 +253,36 @@ static void place(
 #define TWO_NODES                                                                                            \
 	"kvrail-machine 1\nnode 0 package=0 memory=64GiB\nnode 1 package=1 memory=64GiB\ncores 0-3 node=0\n" \
 	"cores 4-7 node=1\nnic m0 kind=roce node=1 ports=1:up:100/2:up:200\nnic m1 kind=roce node=0 ports=1:up:100\n"
+
+static void a_poll_core_serves_clients_of_both_kinds(void **state)
+{
+	static struct kvraild_plan plan;
+	struct kvraild_placement *placement = &plan.placement;
+
+	(void)state;
+	plan.has_listen = plan.has_socket = true;
+	for (int i = 0; i < 3; i++)
+		placement->workers[i] = (struct kvraild_worker_place){ .core = 4 + i, .device = "m0", .port = 1 };
+	placement->worker_count = 3;
+	kvraild_place_kinds(&plan, placement);
+	assert_int_equal(placement->worker_count, 6);
+	assert_int_equal(kvraild_poll_cores(&plan), 3);
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(placement->workers[i].core, 4 + i / 2);
+		assert_int_equal(placement->workers[i].remote, i % 2 == 0);
+		assert_string_equal(placement->workers[i].device, i % 2 ? "" : "m0");
+	}
+	/* One thread steps no more than it has parts for. */
+	placement->worker_count = LOOP_PARTS_MAX - 1;
+	placement->shared = true;
+	kvraild_place_kinds(&plan, placement);
+	assert_int_equal(placement->worker_count, (LOOP_PARTS_MAX - 1) / 2 * 2);
+	plan.has_socket = false;
+	placement->worker_count = 2;
+	kvraild_place_kinds(&plan, placement);
+	assert_int_equal(placement->worker_count, 2);
+	assert_true(placement->workers[0].remote && placement->workers[1].remote);
+}
 
 static void threads_are_where_the_topology_plan_says(void **state)
 {
@@ -407,11 +441,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_options_there_is_a_good_plan),
 		cmocka_unit_test(contradictions_name_the_options),
-		cmocka_unit_test(an_address_for_other_hosts_takes_the_place_of_the_socket),
+		cmocka_unit_test(an_address_for_other_hosts_stands_beside_the_socket),
 		cmocka_unit_test(tenants_are_read_with_users_and_rights),
 		cmocka_unit_test(tenants_that_make_no_sense_are_refused),
 		cmocka_unit_test(secrets_are_first_lines_of_files),
 		cmocka_unit_test(only_cores_that_were_given_can_be_asked_for),
+		cmocka_unit_test(a_poll_core_serves_clients_of_both_kinds),
 		cmocka_unit_test(threads_are_where_the_topology_plan_says),
 		cmocka_unit_test(cores_that_were_given_override_the_plan),
 		cmocka_unit_test(without_a_plan_the_server_does_what_it_is_told),

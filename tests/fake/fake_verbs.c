@@ -305,3 +305,24 @@ void fake_verbs_reset(void)
 	state.qp_event = qp_event;
 	state.device_event = device_event;
 }
+
+__attribute__((constructor)) static void begin(void)
+{
+	const char *machine = getenv("FAKE_VERBS");
+
+	fake_verbs_reset();
+	if (!machine || strcmp(machine, "good") == 0)
+		return;
+	if (strcmp(machine, "no-device") == 0)
+		state.device_count = 0;
+	else if (strcmp(machine, "port-down") == 0)
+		state.port[0].state = IBV_PORT_DOWN;
+	else if (strcmp(machine, "no-address") == 0)
+		state.gid_count = 0;
+	else if (strcmp(machine, "no-permission") == 0)
+		state.open_errno = EACCES;
+	else if (strcmp(machine, "small-mtu") == 0)
+		state.port[0].active_mtu = IBV_MTU_1024;
+	else
+		abort();
+}

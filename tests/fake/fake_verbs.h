@@ -54,6 +54,8 @@ struct fake_verbs {
 	void (*device_event)(enum ibv_event_type type);
 };
 
+/* In a program that knows nothing of it the environment variable FAKE_VERBS says what the machine is like: good, no-device, port-down,
+ * no-address, no-permission, small-mtu. */
 /* All as one good RoCE machine has it: "fake0", one active port, one address. */
 void fake_verbs_reset(void);
 struct fake_verbs *fake_verbs_state(void);

@@ -526,6 +526,60 @@ static void events_of_another_port_are_not_ours(void **state)
 	assert_int_equal(__atomic_load_n(&rig->warnings, __ATOMIC_RELAXED), 1);
 }
 
+/* pitfalls I08: what stands on an address that has gone is closed; what stands on one that is still there is not. */
+static void a_queue_pair_whose_address_has_gone_is_closed(void **state)
+{
+	struct rig *rig = *state;
+	struct ibv_wc wc;
+
+	start_rig(rig);
+	assert_int_equal(post_receive(rig->qp, 7), 0);
+	rig->fake->port_event(IBV_EVENT_GID_CHANGE, 1);
+	wait_events(rig, 1);
+	expect_none(rig);
+	rig->fake->gids[0].gid_index = 6;
+	rig->fake->port_event(IBV_EVENT_GID_CHANGE, 1);
+	wait_events(rig, 2);
+	assert_int_equal(ibv_poll_cq(rig->cq, 1, &wc), 1);
+	assert_int_equal(wc.wr_id, 7);
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(post(rig->qp, 1, 0), EINVAL);
+}
+
+static void status_has(const struct rig *rig, const char *words)
+{
+	struct text out = { NULL, 0, 0, false };
+
+	verbs_nic.describe(rig->device, &out);
+	assert_non_null(strstr(out.bytes, words));
+	text_fini(&out);
+}
+
+/* pitfalls J07 */
+static void status_shows_settings_and_what_became_of_the_port(void **state)
+{
+	static const struct verbs_nic_options nic = { .service_level = 3, .traffic_class = 96, .timeout = 12 };
+	struct rig *rig = *state;
+
+	open_rig(rig, &nic);
+	status_has(rig, "\"state\":\"active\",\"port\":1,\"link_layer\":\"Ethernet\",\"address\":\"10.0.0.1\"");
+	status_has(rig, "\"service_level\":3,\"traffic_class\":96,\"hop_limit\":64,\"timeout\":12,\"retry_count\":7");
+	rig->fake->port_event(IBV_EVENT_PORT_ERR, 1);
+	wait_events(rig, 1);
+	status_has(rig, "\"state\":\"port down\"");
+	/* An address that comes or goes does not bring the port up. */
+	rig->fake->port_event(IBV_EVENT_GID_CHANGE, 1);
+	wait_events(rig, 2);
+	status_has(rig, "\"state\":\"port down\"");
+	rig->fake->port_event(IBV_EVENT_PORT_ACTIVE, 1);
+	wait_events(rig, 3);
+	status_has(rig, "\"state\":\"active\"");
+	status_has(rig, "\"port_errors_total\":1");
+	rig->fake->device_event(IBV_EVENT_DEVICE_FATAL);
+	wait_events(rig, 4);
+	status_has(rig, "\"state\":\"lost\"");
+}
+
 /* pitfalls I08 */
 static void an_address_whose_index_moved_is_used_at_its_new_place(void **state)
 {
@@ -565,6 +619,8 @@ int main(void)
 		TEST(a_device_that_tells_of_no_last_receive_does_not_hold_up_the_end),
 		TEST(destroying_right_after_failing_is_safe),
 		TEST(events_of_another_port_are_not_ours),
+		TEST(a_queue_pair_whose_address_has_gone_is_closed),
+		TEST(status_shows_settings_and_what_became_of_the_port),
 		TEST(an_address_whose_index_moved_is_used_at_its_new_place),
 	};
 

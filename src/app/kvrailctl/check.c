@@ -11,12 +11,17 @@
 #include <unistd.h>
 
 #include "app/common/http_client.h"
+#include "app/common/memlock.h"
 #include "app/common/program.h"
 #include "app/kvrailctl/kvrailctl.h"
+#include "base/log.h"
 #include "base/stream.h"
 #include "poll/cores.h"
+#include "verbs/driver.h"
 
 #define FDS_WANTED 1024
+#define RDMA_WORDS 400
+#define RDMA_MTU_MAX 4096
 
 enum verdict { GOOD, NOTE, BAD };
 
@@ -31,7 +36,7 @@ static void say(struct check *check, enum verdict verdict, const char *what, con
 static void say(struct check *check, enum verdict verdict, const char *what, const char *format, ...)
 {
 	static const char *const names[] = { "ok", "note", "BAD" };
-	char words[400];
+	char words[600];
 	va_list arguments;
 
 	va_start(arguments, format);
@@ -103,32 +108,18 @@ static void check_memory(struct check *check)
 		say(check, GOOD, "memory", "%s available for %s of L1", text_size(have, available), wanted);
 }
 
-/* CAP_IPC_LOCK, bit 14: no limit counts then. */
-static bool may_lock_all(void)
-{
-	uint64_t capabilities = 0;
-
-	return read_field("/proc/self/status", "CapEff", &capabilities) && (capabilities >> 14 & 1);
-}
-
 static void check_memlock(struct check *check)
 {
-	struct rlimit limit = { 0, 0 };
-	char wanted[TEXT_SHORT], have[TEXT_SHORT];
+	uint64_t limit = memlock_limit();
+	char why[400], have[TEXT_SHORT];
 
-	(void)getrlimit(RLIMIT_MEMLOCK, &limit);
-	text_size(wanted, check->settings->l1_bytes);
-	if (may_lock_all())
-		say(check, GOOD, "locked memory", "CAP_IPC_LOCK: no limit");
-	else if (limit.rlim_cur == RLIM_INFINITY)
+	if (memlock_check(check->settings->l1_bytes, limit, why, sizeof(why)) != 0)
+		say(check, check->settings->device[0] ? BAD : NOTE, "locked memory", "%s%s", why,
+			check->settings->device[0] ? "" : ". Clients on this host are served all the same");
+	else if (limit == UINT64_MAX)
 		say(check, GOOD, "locked memory", "no limit");
-	else if (limit.rlim_cur >= check->settings->l1_bytes)
-		say(check, GOOD, "locked memory", "%s may be locked", text_size(have, limit.rlim_cur));
 	else
-		say(check, NOTE, "locked memory",
-			"RLIMIT_MEMLOCK is %s, L1 wants %s: local clients are served all the same, a NIC is not; raise it "
-			"(LimitMEMLOCK=infinity, ulimit -l unlimited)",
-			text_size(have, limit.rlim_cur), wanted);
+		say(check, GOOD, "locked memory", "%s may be locked", text_size(have, limit));
 }
 
 static void check_pages(struct check *check)
@@ -201,12 +192,63 @@ static void check_ptrace(struct check *check)
 			line);
 }
 
+/* Two sides use the lesser of their MTUs: one that was left small makes all transfers slow, and nothing says so. */
+static void check_mtu(struct check *check, const char *name, const struct text *members)
+{
+	char object[1200], address[64] = "";
+	const char *words;
+	json_t *state;
+	json_int_t mtu;
+
+	snprintf(object, sizeof(object), "{%s}", members->bytes ? members->bytes : "");
+	state = json_loads(object, 0, NULL);
+	mtu = json_integer_value(json_object_get(state, "mtu_bytes"));
+	words = json_string_value(json_object_get(state, "address"));
+	text_copy(address, sizeof(address), words ? words : "");
+	json_decref(state);
+	if (mtu >= RDMA_MTU_MAX)
+		say(check, GOOD, "RDMA device", "%s, address %s, MTU %d", name, address, (int)mtu);
+	else
+		say(check, NOTE, "RDMA device",
+			"%s, address %s, MTU %d: both sides use the lesser of theirs; an Ethernet MTU of 4200 or more (ip link set "
+			"... mtu 9000, on the switches too) makes it %d",
+			name, address, (int)mtu, RDMA_MTU_MAX);
+}
+
+/* The last complaint of the driver, which says what to do about it. */
+static void keep_error(void *context, enum log_level level, const char *line)
+{
+	const char *words = strstr(line, "nic: ");
+
+	if (level == LOG_ERROR)
+		text_copy(context, RDMA_WORDS, words ? words + 5 : line);
+}
+
+/* Opened as kvraild does it, so that what stands in its way is found now. Without --device none is needed. */
 static void check_rdma(struct check *check)
 {
-	if (access("/dev/infiniband", F_OK) == 0)
-		say(check, GOOD, "RDMA devices", "/dev/infiniband is there");
-	else
-		say(check, NOTE, "RDMA devices", "none (/dev/infiniband): clients on this host are served");
+	const char *wanted = check->settings->device;
+	struct verbs_open options = { .device = wanted[0] ? wanted : NULL, .server = true };
+	struct verbs_device *device = NULL;
+	struct text state = { NULL, 0, 0, false };
+	char words[RDMA_WORDS] = "";
+	bool none;
+	int error;
+
+	log_set_sink(keep_error, words);
+	error = verbs_nic.open(&options, &device);
+	log_set_sink(NULL, NULL);
+	words[strcspn(words, "\n")] = '\0';
+	none = error == -EOPNOTSUPP || (error == -ENODEV && access("/dev/infiniband", F_OK) != 0);
+	if (error) {
+		say(check, none && !wanted[0] ? NOTE : BAD, "RDMA device", "%s%s", words[0] ? words : strerror(-error),
+			none && !wanted[0] ? "; clients on this host are served" : "");
+		return;
+	}
+	verbs_nic.describe(device, &state);
+	check_mtu(check, device->name, &state);
+	device->driver->close(device);
+	text_fini(&state);
 }
 
 /* The same rule by which kvraild chooses its socket. */

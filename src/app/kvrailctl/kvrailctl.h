@@ -21,6 +21,7 @@ struct kvrailctl_settings {
 	uint64_t interval_ns;
 	uint32_t count;
 	char socket[128];
+	char device[64];
 	uint64_t l1_bytes;
 	char topo_xml[256];
 	bool topo_plan;

@@ -20,6 +20,8 @@ static const struct option_spec specs[] = {
 		"top: so many frames; 0: until it is interrupted, and one where the output is no terminal" },
 	{ "socket", OPTION_TEXT, TEXT(socket), NULL, NULL, NULL, "Options",
 		"check: the socket of the server, as kvraild's option" },
+	{ "device", OPTION_TEXT, TEXT(device), NULL, NULL, NULL, "Options",
+		"check: RDMA device that kvraild is to use, as its option; without it, having none is no fault" },
 	{ "l1-size", OPTION_SIZE, AT(l1_bytes), 0, "1GiB", "1MiB", "64TiB", "Options",
 		"check: memory for L1 that there should be; topo: L1 to plan for" },
 	{ "xml", OPTION_TEXT, TEXT(topo_xml), NULL, NULL, NULL, "Options",

@@ -130,6 +130,35 @@ static void append_clients(const json_t *status, struct text *out)
 	table_fini(&table);
 }
 
+/* RDMA devices; what serves this host has nothing to tell. */
+static void append_devices(const json_t *status, struct text *out)
+{
+	struct table table = { 0, 0, 0, 0, false, NULL };
+	json_t *device;
+	size_t i;
+
+	table_begin(&table, "DEVICE|STATE|ADDRESS|GID>|MTU>|SL>|TC>|TIMEOUT>|RETRIES>|RNR>|PORT ERRORS>|CLOSED>");
+	json_array_foreach(status_array(status, "devices"), i, device)
+	{
+		if (!json_object_get(device, "state"))
+			continue;
+		table_cell(&table, "%s", status_string(device, "name"));
+		table_cell(&table, "%s", status_string(device, "state"));
+		table_cell(&table, "%s", status_string(device, "address"));
+		table_cell(&table, "%" PRIu64, status_number(device, "gid_index"));
+		table_cell(&table, "%" PRIu64, status_number(device, "mtu_bytes"));
+		table_cell(&table, "%" PRIu64, status_number(device, "service_level"));
+		table_cell(&table, "%" PRIu64, status_number(device, "traffic_class"));
+		table_cell(&table, "%" PRIu64, status_number(device, "timeout"));
+		table_cell(&table, "%" PRIu64, status_number(device, "retry_count"));
+		table_cell(&table, "%" PRIu64, status_number(device, "rnr_timer"));
+		table_cell(&table, "%" PRIu64, status_number(device, "port_errors_total"));
+		table_cell(&table, "%" PRIu64, status_number(device, "queue_pairs_closed_total"));
+	}
+	append_table(out, &table);
+	table_fini(&table);
+}
+
 static void append_loops(const json_t *status, struct text *out)
 {
 	struct table table = { 0, 0, 0, 0, false, NULL };
@@ -271,6 +300,7 @@ static void frame_status(const json_t *status, struct text *out)
 	append_clients(status, out);
 	append_areas(status, out);
 	append_places(status, out);
+	append_devices(status, out);
 	append_loops(status, out);
 	append_heap(status, out);
 	append_plan(status, out);

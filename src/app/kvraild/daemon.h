@@ -40,13 +40,20 @@ struct daemon {
 
 	/* start.c, in the order in which they are taken */
 	bool made_folder; /* that of the socket, which goes with it */
-	int listen_fd;
+	struct daemon_listener {
+		struct daemon *daemon;
+		bool is_unix;
+		int fd;
+		uint64_t look_ns; /* when it was last asked: the control thread's, as is */
+		bool due;         /* it may have somebody */
+	} listeners[2];
+	uint32_t listener_count;
 	int http_listen_fd;      /* until the pages have it */
 	struct machine *machine; /* NULL: it could not be read */
 	struct plan *topology;   /* likewise */
 	int allowed[CORES_MAX];  /* cores that the process was given */
 	uint32_t allowed_count;
-	struct verbs_device *device;
+	struct verbs_device *remote, *local; /* NULL: no such clients */
 	struct l1_mapping memory[L1_AREAS_MAX];
 	struct keep_file kept;              /* --l1-keep: `memory` is its */
 	struct l1_area areas[L1_AREAS_MAX]; /* of that memory */
@@ -72,10 +79,8 @@ struct daemon {
 	struct loop *control_loop;
 
 	/* the control thread's */
-	uint64_t control_ns;     /* of the control object's last step */
-	uint64_t accept_look_ns; /* when the listener was last asked */
-	bool accept_due;         /* it may have somebody */
-	int spare_fd;            /* given up to turn a client away when there are no descriptors left */
+	uint64_t control_ns; /* of the control object's last step */
+	int spare_fd;        /* given up to turn a client away when there are no descriptors left */
 	struct log_rate accept_log;
 	uint64_t drain_until_ns; /* 0: not draining */
 	int seen_leave, seen_reload;
@@ -91,6 +96,12 @@ extern struct daemon_signals daemon_signals;
 KVR_MUST_CHECK int daemon_start(struct daemon *daemon);
 /* In reverse. When it was forced, memory and what clients may still reach are left to the end of the process. */
 void daemon_finish(struct daemon *daemon);
+/* listen.c: the sockets that clients come by. */
+KVR_MUST_CHECK int daemon_start_listeners(struct daemon *daemon, char *detail, size_t size);
+void daemon_finish_listeners(struct daemon *daemon);
+/* device.c: what they reach the server through. */
+KVR_MUST_CHECK int daemon_start_devices(struct daemon *daemon, char *detail, size_t size);
+void daemon_finish_devices(struct daemon *daemon);
 /* "http://127.0.0.1:9464" with the port that it really has. */
 void daemon_http_url(const struct daemon *daemon, char *out, size_t size);
 

@@ -76,8 +76,9 @@ static uint64_t part_control_next_ns(void *context)
 /* ---- new clients ---- */
 
 /* Without a descriptor to accept it with, a client would wait in the backlog for ever: it is turned away with a spare one. */
-static void turn_away(struct daemon *daemon, int why, uint64_t now_ns)
+static void turn_away(struct daemon_listener *listener, int why, uint64_t now_ns)
 {
+	struct daemon *daemon = listener->daemon;
 	struct stream *stream;
 	uint64_t squashed;
 
@@ -87,48 +88,47 @@ static void turn_away(struct daemon *daemon, int why, uint64_t now_ns)
 	if (why != -EMFILE || daemon->spare_fd < 0)
 		return;
 	close(daemon->spare_fd);
-	if (stream_accept(daemon->listen_fd, !daemon->plan->has_listen, &stream) == 0)
+	if (stream_accept(listener->fd, listener->is_unix, &stream) == 0)
 		stream->ops->close(stream);
 	daemon->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 static bool part_accept_step(void *context, uint64_t now_ns)
 {
-	struct daemon *daemon = context;
+	struct daemon_listener *listener = context;
 	struct stream *stream;
 	int error = 0;
 	unsigned count = 0;
 
-	if (!daemon->accept_due && now_ns - daemon->accept_look_ns < ACCEPT_LOOK_NS)
+	if (!listener->due && now_ns - listener->look_ns < ACCEPT_LOOK_NS)
 		return false;
-	daemon->accept_due = false;
-	daemon->accept_look_ns = now_ns;
-	while (count < ACCEPT_TURN &&
-		(error = stream_accept(daemon->listen_fd, !daemon->plan->has_listen, &stream)) == 0) {
-		error = control_accept(server_control(daemon->server), stream, now_ns);
+	listener->due = false;
+	listener->look_ns = now_ns;
+	while (count < ACCEPT_TURN && (error = stream_accept(listener->fd, listener->is_unix, &stream)) == 0) {
+		error = control_accept(server_control(listener->daemon->server), stream, now_ns);
 		if (error)
 			log_debug("a client was refused: %s", strerror(-error));
 		count++;
 	}
 	if (count == ACCEPT_TURN)
-		daemon->accept_due = true;
+		listener->due = true;
 	else if (error != -EAGAIN)
-		turn_away(daemon, error, now_ns);
+		turn_away(listener, error, now_ns);
 	return count > 0;
 }
 
 static void part_accept_slept(void *context)
 {
-	struct daemon *daemon = context;
+	struct daemon_listener *listener = context;
 
-	daemon->accept_due = true;
+	listener->due = true;
 }
 
 static uint64_t part_accept_next_ns(void *context)
 {
-	const struct daemon *daemon = context;
+	const struct daemon_listener *listener = context;
 
-	return daemon->accept_due ? 0 : UINT64_MAX;
+	return listener->due ? 0 : UINT64_MAX;
 }
 
 /* ---- pages ---- */
@@ -232,12 +232,14 @@ void daemon_front_parts(struct daemon *daemon, struct loop_options *options)
 {
 	const struct loop_part parts[] = {
 		{ daemon, part_control_step, NULL, part_control_next_ns, daemon_watch_slept, daemon->watch_fd },
-		{ daemon, part_accept_step, NULL, part_accept_next_ns, part_accept_slept, daemon->listen_fd },
 		{ daemon, part_chores_step, NULL, part_chores_next_ns, NULL, -1 },
 	};
 
 	memcpy(options->parts, parts, sizeof(parts));
 	options->part_count = KVR_COUNT_OF(parts);
+	for (uint32_t i = 0; i < daemon->listener_count; i++)
+		options->parts[options->part_count++] = (struct loop_part){ &daemon->listeners[i], part_accept_step,
+			NULL, part_accept_next_ns, part_accept_slept, daemon->listeners[i].fd };
 	if (daemon->http)
 		options->parts[options->part_count++] = (struct loop_part){ daemon->http, part_http_step, NULL,
 			part_http_next_ns, part_http_slept, http_fd(daemon->http) };

@@ -47,16 +47,17 @@ static int check(void *settings, struct option_error *error)
 /* On standard output, whatever is logged: scripts wait for it. */
 static void say_ready(const struct daemon *daemon)
 {
-	const struct kvraild_placement *placement = &daemon->plan->placement;
+	const struct kvraild_plan *plan = daemon->plan;
+	uint32_t cores = kvraild_poll_cores(plan);
 	char size[TEXT_SHORT], http[160] = "no http";
 
 	if (daemon->http)
 		daemon_http_url(daemon, http, sizeof(http));
-	printf("kvraild " KVRAIL_VERSION " ready: %s of L1 in %s, %u poll core%s, %s%s, %s\n",
-		text_size(size, daemon_l1_bytes(daemon)), l1_page_kind_text(daemon_l1_pages(daemon)),
-		placement->worker_count, placement->worker_count == 1 ? "" : "s",
-		daemon->plan->has_listen ? "" : "unix:",
-		daemon->plan->has_listen ? daemon->settings->listen : daemon->plan->socket.path, http);
+	printf("kvraild " KVRAIL_VERSION " ready: %s of L1 in %s, %u poll core%s, %s%s%s%s, %s\n",
+		text_size(size, daemon_l1_bytes(daemon)), l1_page_kind_text(daemon_l1_pages(daemon)), cores,
+		cores == 1 ? "" : "s", plan->has_listen ? daemon->settings->listen : "",
+		plan->has_listen && plan->has_socket ? ", " : "", plan->has_socket ? "unix:" : "",
+		plan->has_socket ? plan->socket.path : "", http);
 	fflush(stdout);
 }
 

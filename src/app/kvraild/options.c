@@ -21,11 +21,11 @@ static const struct option_spec specs[] = {
 
 	{ "socket", OPTION_TEXT, TEXT(socket), NULL, NULL, NULL, "Addresses",
 		"path of the Unix socket that clients connect to; default: /run/kvrail/kvrail.sock for root, else "
-		"$XDG_RUNTIME_DIR/kvrail.sock" },
+		"$XDG_RUNTIME_DIR/kvrail.sock; off: no clients on this host" },
 	{ "socket-mode", OPTION_TEXT, TEXT(socket_mode), "0660", NULL, NULL, "Addresses",
 		"rights of the socket file, octal" },
 	{ "listen", OPTION_TEXT, TEXT(listen), NULL, NULL, NULL, "Addresses",
-		"address for clients on other hosts in place of those on this one, kvrail://HOST:PORT; needs an RDMA device" },
+		"address for clients on other hosts, beside those on this one, kvrail://HOST:PORT; needs an RDMA device" },
 	{ "trust-tcp", OPTION_BOOL, AT(trust_tcp), 0, "no", NULL, NULL, "Addresses",
 		"clients of --listen need no --tenant-key and are the tenant default: for closed networks" },
 	{ "http", OPTION_TEXT, TEXT(http), "127.0.0.1:9464", NULL, NULL, "Addresses",
@@ -45,6 +45,12 @@ static const struct option_spec specs[] = {
 		"service level of all packets" },
 	{ "traffic-class", OPTION_U32, AT(traffic_class), 0, "0", "0", "255", "RDMA device",
 		"traffic class of all packets; RoCE: DSCP * 4" },
+	{ "rdma-timeout", OPTION_U32, AT(rdma_timeout), 0, "14", "1", "31", "RDMA device",
+		"a packet that is not acknowledged is sent again after 4.096 us * 2^N; 14: 67 ms" },
+	{ "rdma-retries", OPTION_U32, AT(rdma_retries), 0, "7", "1", "7", "RDMA device",
+		"how often, before the connection is lost" },
+	{ "rnr-timer", OPTION_U32, AT(rnr_timer), 0, "12", "1", "31", "RDMA device",
+		"code of the pause that a receiver without a buffer asks for, as ibv_modify_qp(3) has it; 12: 0.64 ms" },
 
 	{ "l1-size", OPTION_SIZE, AT(l1_bytes), 0, "1GiB", "1MiB", "64TiB", "Memory",
 		"pinned memory for cached chunks" },
@@ -159,6 +165,10 @@ static int plan_socket(const struct kvraild_settings *settings, struct kvraild_p
 
 	if (strncmp(path, "unix:", 5) == 0)
 		path += 5;
+	plan->has_socket = strcmp(path, "off") != 0;
+	if (!plan->has_socket)
+		return plan->has_listen ? 0
+					: refuse(error, "--socket off leaves no clients: give an address as --listen");
 	if (path[0])
 		snprintf(url, sizeof(url), "unix:%s", path);
 	else if (geteuid() == 0)
@@ -166,7 +176,8 @@ static int plan_socket(const struct kvraild_settings *settings, struct kvraild_p
 	else if (runtime && runtime[0])
 		snprintf(url, sizeof(url), "unix:%s/kvrail.sock", runtime);
 	else
-		return refuse(error, "neither root nor $XDG_RUNTIME_DIR: give the path of the socket as --socket");
+		return refuse(
+			error, "neither root nor $XDG_RUNTIME_DIR: give the path of the socket as --socket, or off");
 	if (stream_parse_address(url, &plan->socket) != 0)
 		return refuse(error, "--socket %s is no path of a Unix socket: it has 1 to 107 characters", url + 5);
 	plan->socket_mode = (unsigned)strtoul(settings->socket_mode, &end, 8);
@@ -192,16 +203,11 @@ static int plan_device(const struct kvraild_settings *settings, struct kvraild_p
 	return 0;
 }
 
-/* Clients on other hosts, in place of those on this one: the driver of the one is not that of the other. */
 static int plan_listen(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
 {
 	plan->has_listen = true;
 	if (stream_parse_address(settings->listen, &plan->listen) != 0 || plan->listen.is_unix)
 		return refuse(error, "--listen %s is no address; write kvrail://HOST:PORT", settings->listen);
-	if (settings->socket[0])
-		return refuse(error,
-			"--listen and --socket: a server has clients on other hosts or on this one; leave one out, and "
-			"start a second server where both are needed");
 	return plan_device(settings, plan, error);
 }
 
@@ -264,7 +270,9 @@ int kvraild_plan(const struct kvraild_settings *settings, struct kvraild_plan *p
 	if (!settings->listen[0] && (settings->device[0] || settings->trust_tcp))
 		return refuse(error, "--%s is for clients on other hosts: it needs --listen",
 			settings->device[0] ? "device" : "trust-tcp");
-	result = settings->listen[0] ? plan_listen(settings, plan, error) : plan_socket(settings, plan, error);
+	result = settings->listen[0] ? plan_listen(settings, plan, error) : 0;
+	if (!result)
+		result = plan_socket(settings, plan, error);
 	if (!result)
 		result = plan_http(settings, plan, error);
 	if (!result)

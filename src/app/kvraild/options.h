@@ -33,7 +33,7 @@ struct kvraild_settings {
 	char device[64];
 	uint32_t device_port;
 	char gid_index[16];
-	uint32_t path_mtu, service_level, traffic_class;
+	uint32_t path_mtu, service_level, traffic_class, rdma_timeout, rdma_retries, rnr_timer;
 	char http[128];
 	char admin_token_file[256];
 	uint64_t l1_bytes;
@@ -76,6 +76,7 @@ struct kvraild_cores {
 struct kvraild_worker_place {
 	int core;                  /* -1: unpinned */
 	int node;                  /* of the core, or where it would best be; -1: unknown */
+	bool remote;               /* it polls an RDMA device; else what clients on this host have in place of one */
 	char device[MACHINE_NAME]; /* RDMA device; "": clients of this host, or not known to the plan */
 	uint32_t port;
 };
@@ -92,7 +93,8 @@ struct kvraild_placement {
 
 /* What the settings come to. */
 struct kvraild_plan {
-	/* A server has clients on this host, by `socket`, or on others, by `listen`. */
+	/* Clients on this host come by `socket`, those on others by `listen`: one of them at least. */
+	bool has_socket;
 	struct stream_address socket;
 	unsigned socket_mode;
 	bool has_listen;
@@ -129,6 +131,10 @@ void kvraild_plan_options(
 /* The threads of a topology plan. --cores any and --wait change what it says of pinning and spinning. */
 void kvraild_place(const struct machine *machine, const struct kvraild_cores *cores, enum kvraild_wait wait,
 	struct plan *topology, struct kvraild_placement *placement);
+/* Which of the workers serve whom: with clients of both kinds each poll core has a worker for either. */
+void kvraild_place_kinds(const struct kvraild_plan *plan, struct kvraild_placement *placement);
+/* Those that poll, whatever number of workers each steps. */
+uint32_t kvraild_poll_cores(const struct kvraild_plan *plan);
 /* Without a plan, where the machine can't be read. */
 void kvraild_place_anywhere(
 	const struct kvraild_cores *cores, enum kvraild_wait wait, struct kvraild_placement *placement);

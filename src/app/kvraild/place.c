@@ -64,10 +64,11 @@ int daemon_start_place(struct daemon *daemon, char *detail, size_t size)
 
 	daemon->allowed_count = count > 0 ? (uint32_t)count : 0;
 	make_plan(daemon);
+	kvraild_place_kinds(daemon->plan, &daemon->plan->placement);
 	guard_init(&daemon->guard, placement->insist);
 	daemon_leave_poll_cores(daemon);
-	snprintf(detail, size, "%u poll core%s%s, %s, %s; %s", placement->worker_count,
-		placement->worker_count == 1 ? "" : "s",
+	snprintf(detail, size, "%u poll core%s%s, %s, %s; %s", kvraild_poll_cores(daemon->plan),
+		kvraild_poll_cores(daemon->plan) == 1 ? "" : "s",
 		placement->shared ? ", which manages too" : " and a management core",
 		placement->workers[0].core >= 0 ? "pinned" : "not pinned",
 		placement->busy ? "never asleep" : "asleep without work",

@@ -120,3 +120,35 @@ void kvraild_place_anywhere(
 	placement->busy = wait == KVRAILD_WAIT_BUSY;
 	placement->insist = placement->busy;
 }
+
+void kvraild_place_kinds(const struct kvraild_plan *plan, struct kvraild_placement *placement)
+{
+	/* One thread steps so many parts, one of them the management core. */
+	uint32_t most = placement->shared ? LOOP_PARTS_MAX - 1 : SERVER_WORKERS_MAX;
+	uint32_t remote = placement->worker_count;
+
+	for (uint32_t i = 0; i < remote; i++)
+		placement->workers[i].remote = plan->has_listen;
+	if (!plan->has_listen || !plan->has_socket)
+		return;
+	if (remote > most / 2)
+		remote = placement->worker_count = most / 2;
+	/* Workers of one core stand one behind the other, so that one thread steps them. */
+	for (uint32_t i = remote; i-- > 0;) {
+		struct kvraild_worker_place place = placement->workers[i];
+
+		placement->workers[2 * i] = place;
+		place.remote = false;
+		place.device[0] = '\0';
+		place.port = 0;
+		placement->workers[2 * i + 1] = place;
+	}
+	placement->worker_count = 2 * remote;
+}
+
+uint32_t kvraild_poll_cores(const struct kvraild_plan *plan)
+{
+	bool both = plan->has_listen && plan->has_socket;
+
+	return both ? plan->placement.worker_count / 2 : plan->placement.worker_count;
+}

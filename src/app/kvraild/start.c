@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "app/common/heap.h"
+#include "app/common/memlock.h"
 #include "app/kvraild/daemon.h"
 #include "base/text.h"
 
@@ -22,6 +23,20 @@
 #define FDS_OF_SERVER 128
 
 /* ---- limits ---- */
+
+/* Before anything is taken: pinning that fails comes after minutes of touching memory (pitfalls K01). */
+static int check_memlock(const struct daemon *daemon)
+{
+	char why[400];
+	int error;
+
+	if (!daemon->plan->has_listen)
+		return 0;
+	error = memlock_check(daemon->settings->l1_bytes, memlock_limit(), why, sizeof(why));
+	if (error)
+		log_error("--l1-size: %s", why);
+	return error;
+}
 
 static int start_limits(struct daemon *daemon, char *detail)
 {
@@ -41,89 +56,14 @@ static int start_limits(struct daemon *daemon, char *detail)
 			(unsigned long long)limit.rlim_cur, daemon->settings->max_clients, (unsigned long long)wanted);
 	snprintf(detail, DETAIL, "%llu descriptors; heap: %s", (unsigned long long)limit.rlim_cur,
 		heap_known() ? daemon_heap_conf() : "of libc");
-	return 0;
+	return check_memlock(daemon);
 }
 
-/* ---- socket ---- */
+/* ---- sockets ---- */
 
-/* The folder of the socket is made when it is missing, one level of it. */
-static void make_folder(struct daemon *daemon)
+static int start_sockets(struct daemon *daemon, char *detail)
 {
-	char path[sizeof(daemon->plan->socket.path)];
-	char *slash;
-
-	text_copy(path, sizeof(path), daemon->plan->socket.path);
-	slash = strrchr(path, '/');
-	if (!slash || slash == path)
-		return;
-	*slash = '\0';
-	daemon->made_folder = mkdir(path, 0755) == 0;
-}
-
-static void remove_folder(struct daemon *daemon)
-{
-	char path[sizeof(daemon->plan->socket.path)];
-
-	text_copy(path, sizeof(path), daemon->plan->socket.path);
-	*strrchr(path, '/') = '\0';
-	if (rmdir(path) != 0 && errno != ENOTEMPTY && errno != ENOENT)
-		log_debug("%s stays: %s", path, strerror(errno));
-	daemon->made_folder = false;
-}
-
-static int start_listener(struct daemon *daemon, char *detail)
-{
-	const char *url = daemon->settings->listen;
-	int error = stream_listen(&daemon->plan->listen, 0, &daemon->listen_fd);
-
-	if (error) {
-		log_error("%s: can't be listened on: %s; give another address as --listen", url, strerror(-error));
-		return error;
-	}
-	daemon->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	snprintf(detail, DETAIL, "%s, port %u", url, stream_bound_port(daemon->listen_fd));
-	return 0;
-}
-
-static int start_socket(struct daemon *daemon, char *detail)
-{
-	const struct stream_address *address = &daemon->plan->socket;
-	int error;
-
-	if (daemon->plan->has_listen)
-		return start_listener(daemon, detail);
-	make_folder(daemon);
-	error = stream_listen(address, daemon->plan->socket_mode, &daemon->listen_fd);
-	if (error) {
-		if (error == -EADDRINUSE)
-			log_error("unix:%s: another server serves it: stop that one, or give another path as --socket",
-				address->path);
-		else if (error == -EEXIST)
-			log_error(
-				"unix:%s: the path is there and no socket: remove it, or give another one as --socket",
-				address->path);
-		else
-			log_error("unix:%s: can't be listened on: %s; give another path as --socket", address->path,
-				strerror(-error));
-		if (daemon->made_folder)
-			remove_folder(daemon);
-		return error;
-	}
-	daemon->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	snprintf(detail, DETAIL, "unix:%s, rights %04o", address->path, daemon->plan->socket_mode);
-	return 0;
-}
-
-/* While it still listens the path is ours; afterwards it may be the next server's. */
-static void finish_socket(struct daemon *daemon)
-{
-	if (!daemon->plan->has_listen && unlink(daemon->plan->socket.path) != 0)
-		log_warn("unix:%s: %s", daemon->plan->socket.path, strerror(errno));
-	close(daemon->listen_fd);
-	if (daemon->spare_fd >= 0)
-		close(daemon->spare_fd);
-	if (daemon->made_folder)
-		remove_folder(daemon);
+	return daemon_start_listeners(daemon, detail, DETAIL);
 }
 
 /* ---- port of the pages, taken before the memory, which takes long ---- */
@@ -161,48 +101,11 @@ static void finish_port(struct daemon *daemon)
 		close(daemon->http_listen_fd);
 }
 
-/* ---- device ---- */
+/* ---- devices ---- */
 
-static void fill_nic(const struct daemon *daemon, struct verbs_open *options)
+static int start_devices(struct daemon *daemon, char *detail)
 {
-	const struct kvraild_settings *settings = daemon->settings;
-
-	const struct kvraild_worker_place *first = &daemon->plan->placement.workers[0];
-
-	options->device = settings->device[0] ? settings->device : first->device[0] ? first->device : NULL;
-	options->port = settings->device_port ? settings->device_port : settings->device[0] ? 0 : first->port;
-	options->nic.address = daemon->plan->listen.host;
-	options->nic.gid_index_set = daemon->plan->gid_index_set;
-	options->nic.gid_index = daemon->plan->gid_index;
-	options->nic.mtu_bytes = settings->path_mtu;
-	options->nic.service_level = settings->service_level;
-	options->nic.traffic_class = settings->traffic_class;
-}
-
-static int start_device(struct daemon *daemon, char *detail)
-{
-	struct verbs_open options;
-	int error;
-
-	memset(&options, 0, sizeof(options));
-	options.server = true;
-	if (daemon->plan->has_listen) {
-		fill_nic(daemon, &options);
-		error = verbs_nic.open(&options, &daemon->device);
-	} else {
-		options.gpu = &daemon->gpu_table;
-		error = verbs_local.open(&options, &daemon->device);
-	}
-	if (!error)
-		snprintf(detail, DETAIL, "%s: clients on %s", daemon->device->name,
-			daemon->plan->has_listen ? "other hosts, by RDMA" : "this host, by shared memory");
-	return error;
-}
-
-static void finish_device(struct daemon *daemon)
-{
-	if (!daemon->forced)
-		daemon->device->driver->close(daemon->device);
+	return daemon_start_devices(daemon, detail, DETAIL);
 }
 
 /* ---- place and memory ---- */
@@ -279,7 +182,7 @@ static int start_server(struct daemon *daemon, char *detail)
 	server_options_default(&options);
 	options.worker_count = daemon->plan->placement.worker_count;
 	for (uint32_t i = 0; i < options.worker_count; i++)
-		options.devices[i] = daemon->device;
+		options.devices[i] = daemon->plan->placement.workers[i].remote ? daemon->remote : daemon->local;
 	daemon_place_areas(daemon, &options);
 	options.keep = daemon->kept.keep;
 	options.chunk_tokens = settings->chunk_tokens;
@@ -361,6 +264,10 @@ static void fill_sources(struct daemon *daemon)
 		sources->workers[i].counters = worker_counters(server_worker(daemon->server, i));
 		sources->workers[i].device = worker_device(server_worker(daemon->server, i))->name;
 	}
+	if (daemon->remote)
+		sources->devices[sources->device_count++] = daemon->remote;
+	if (daemon->local)
+		sources->devices[sources->device_count++] = daemon->local;
 	sources->loop_count = daemon->loop_count;
 	for (uint32_t i = 0; i < daemon->loop_count; i++)
 		sources->loops[i] = daemon->loops[i];
@@ -443,7 +350,6 @@ static int start_threads(struct daemon *daemon, char *detail)
 	daemon->watch_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (daemon->watch_fd < 0)
 		return -errno;
-	daemon->accept_due = true;
 	/* Threads that pin themselves begin with all cores of the process. */
 	daemon_use_all_cores(daemon);
 	error = daemon_start_loops(daemon);
@@ -479,10 +385,10 @@ static const struct {
 	void (*finish)(struct daemon *daemon);
 } steps[] = {
 	{ "limits", start_limits, NULL },
-	{ "socket", start_socket, finish_socket },
+	{ "socket", start_sockets, daemon_finish_listeners },
 	{ "port", start_port, finish_port },
 	{ "place", start_place, daemon_finish_place },
-	{ "device", start_device, finish_device },
+	{ "device", start_devices, daemon_finish_devices },
 	{ "memory", start_memory, daemon_finish_memory },
 	{ "gpu", start_gpus, daemon_finish_gpus },
 	{ "L2", start_l2, finish_l2 },

@@ -161,6 +161,7 @@ static void nic_close(struct verbs_device *device)
 
 const struct verbs_driver verbs_nic = {
 	.name = "nic",
+	.describe = nic_describe,
 	.open = nic_open,
 	.close = nic_close,
 	.create_cq = nic_create_cq,

@@ -43,7 +43,7 @@ static void destroy_instead(struct nic_device *nic, struct nic_qp *qp)
 
 static void fail_one(struct nic_device *nic, struct nic_qp *qp)
 {
-	if (kvr_load_acquire(&qp->state) == NIC_ERR || nic_qp_move(qp, NIC_ERR) != 0) {
+	if (qp->marked || nic_qp_move(qp, NIC_ERR) != 0) {
 		destroy_instead(nic, qp);
 	} else if (!qp->qp.srq || qp->last_receive_done) {
 		finish(nic, qp, NIC_DRAINED);
@@ -91,16 +91,39 @@ static void last_receive(struct nic_device *nic, struct nic_qp *qp)
 	finish(nic, qp, NIC_DRAINED);
 }
 
-/* Pitfalls I08: the index of an address may have moved; queue pairs that are made from now on use what is there now. */
+/* A queue pair names its address by index: what stands there now is another one, so that nothing of it arrives any more. */
+static void close_stray(struct nic_qp *qp, void *context)
+{
+	struct nic_device *nic = context;
+	const struct nic_port *now = &nic->port;
+
+	if (!qp->real || kvr_load_acquire(&qp->state) != NIC_RTS || !qp->path.global ||
+		(qp->port.gid_index == now->gid_index && memcmp(&qp->port.gid, &now->gid, sizeof(now->gid)) == 0))
+		return;
+	log_warn("nic: %s: queue pair 0x%x is closed: its address has gone", nic->device.name, qp->qp.qp_num);
+	kvr_counter_add(&nic->counters.qps_closed, 1);
+	if (nic_qp_move(qp, NIC_ERR) != 0)
+		log_error("nic: %s: queue pair 0x%x stays as it is", nic->device.name, qp->qp.qp_num);
+}
+
+/* Pitfalls I08: the index of an address may have moved. Queue pairs that are made from now on use what is there now; those that
+ * stand on what is gone are closed, loudly, and their clients come back. */
 static void read_port_again(struct nic_device *nic)
 {
 	struct nic_port port = nic->port;
+	char text[NIC_GID_TEXT];
 
 	if (nic_port_read(nic, &port, port.number, nic->device.name) != 0)
 		return;
 	pthread_mutex_lock(&nic->lock);
 	port.mtu = (uint8_t)kvr_min_u64(port.mtu, nic->mtu_max);
+	if (port.gid_index != nic->port.gid_index || memcmp(&port.gid, &nic->port.gid, sizeof(port.gid)) != 0) {
+		kvr_counter_add(&nic->counters.address_changes, 1);
+		log_warn("nic: %s: the address is now %s, GID index %u", nic->device.name,
+			nic_gid_text(text, &port.gid), port.gid_index);
+	}
 	nic->port = port;
+	nic_table_each(&nic->table, close_stray, nic);
 	pthread_mutex_unlock(&nic->lock);
 }
 
@@ -110,9 +133,15 @@ static void port_event(struct nic_device *nic, const struct ibv_async_event *eve
 	if (event->element.port_num != (int)nic->port.number)
 		return;
 	log_warn("nic: %s: %s", nic->device.name, nic->library.event_type_str(event->event_type));
-	kvr_store_relaxed(&nic->port_down, (uint32_t)(event->event_type == IBV_EVENT_PORT_ERR));
-	if (event->event_type != IBV_EVENT_PORT_ERR)
-		read_port_again(nic);
+	if (event->event_type == IBV_EVENT_PORT_ERR) {
+		kvr_store_relaxed(&nic->port_down, 1u);
+		kvr_counter_add(&nic->counters.port_errors, 1);
+		return;
+	}
+	/* An address may come and go while the port is down. */
+	if (event->event_type == IBV_EVENT_PORT_ACTIVE)
+		kvr_store_relaxed(&nic->port_down, 0u);
+	read_port_again(nic);
 }
 
 static void handle(struct nic_device *nic, const struct ibv_async_event *event)
@@ -124,6 +153,7 @@ static void handle(struct nic_device *nic, const struct ibv_async_event *event)
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
+		kvr_counter_add(&nic->counters.qp_errors, 1);
 		log_warn("nic: %s: queue pair 0x%x: %s", nic->device.name, event->element.qp->qp_num,
 			nic->library.event_type_str(event->event_type));
 		break;

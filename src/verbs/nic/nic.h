@@ -101,6 +101,9 @@ struct nic_device {
 	pthread_cond_t quiet_changed; /* some queue pair's `stage` */
 	uint32_t port_down;
 	uint32_t dead; /* the device said that it is lost */
+	struct nic_counters {
+		uint64_t port_errors, address_changes, qp_errors, qps_closed;
+	} counters; /* the events thread's; others read */
 };
 
 /* A completion of a queue pair that was not started yet. */
@@ -218,6 +221,11 @@ static inline struct nic_qp *nic_table_find(const struct nic_table *table, uint3
 KVR_MUST_CHECK int nic_table_set(struct nic_table *table, uint32_t number, struct nic_qp *qp);
 void nic_table_clear(struct nic_table *table, uint32_t number);
 void nic_table_fini(struct nic_table *table);
+/* Each queue pair in it. Under device->lock. */
+void nic_table_each(const struct nic_table *table, void (*call)(struct nic_qp *qp, void *context), void *context);
+
+/* describe.c */
+void nic_describe(const struct verbs_device *device, struct text *out);
 
 /* find.c: an opened device with an active port and an address. As verbs_driver.open; the reason is logged. */
 KVR_MUST_CHECK int nic_find(struct nic_device *nic, const struct verbs_open *options);

@@ -42,7 +42,7 @@ int nic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *first, struct ibv_send
 	uint64_t posted = queue->posted;
 	int error = 0, result;
 
-	if (KVR_UNLIKELY(kvr_load_relaxed(&qp->state) < NIC_RTS || kvr_load_relaxed(&qp->stage) != NIC_ALIVE)) {
+	if (KVR_UNLIKELY(kvr_load_relaxed(&qp->state) != NIC_RTS || kvr_load_relaxed(&qp->stage) != NIC_ALIVE)) {
 		*bad = first;
 		return EINVAL;
 	}

@@ -36,3 +36,13 @@ void nic_table_fini(struct nic_table *table)
 	for (uint32_t i = 0; i < ENTRIES; i++)
 		free(table->pages[i]);
 }
+
+void nic_table_each(const struct nic_table *table, void (*call)(struct nic_qp *qp, void *context), void *context)
+{
+	for (uint32_t page = 0; page < 1u << NIC_TABLE_BITS; page++) {
+		for (uint32_t i = 0; table->pages[page] && i < 1u << NIC_TABLE_BITS; i++) {
+			if (table->pages[page][i])
+				call(table->pages[page][i], context);
+		}
+	}
+}
