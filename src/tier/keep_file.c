@@ -132,7 +132,8 @@ static int allocate(const struct opening *opening, int fd, const char *name, uin
 	log_error("l1: %s for %s/%s cannot be had: %s; make the file system larger (mount -o remount,size=...), or L1 "
 		  "smaller",
 		text_size(size, bytes), opening->options->directory, name, strerror(-error));
-	(void)ftruncate(fd, 0);
+	if (ftruncate(fd, 0) != 0)
+		log_warn("l1: %s/%s could not be emptied: %s", opening->options->directory, name, strerror(errno));
 	return error;
 }
 
