@@ -77,8 +77,16 @@ static int store_fail(struct file_job *job, const char *what, const char *path, 
 {
 	struct file_place *place = job->shard->place;
 
-	if (error == -EDQUOT)
+	if (error == -EDQUOT) { /* the file system's free space does not show it: room for the next one */
 		error = -ENOSPC;
+		while (job->freed_bytes < job->image_bytes) {
+			job->freed_bytes += kvr_max_u64(file_index_oldest_bytes(job->shard->index), FILE_BLOCK);
+			if (!file_shard_evict(job->shard))
+				break;
+		}
+	}
+	if (error == -ENOSPC)
+		kvr_store_relaxed(&place->free_ns, (uint64_t)0); /* what we thought was free is not */
 	if (error == -ENOSPC || error == -EROFS || error == -EACCES || error == -EPERM) {
 		kvr_store_relaxed(&place->stores_errno, -error);
 		kvr_store_relaxed(&place->stores_off_until_ns, job->shard->now_ns + place->check_interval_ns);
