@@ -46,7 +46,7 @@ struct status_sources {
 	const struct management_counters *management;
 	const struct cache_counters *cache;
 	const struct keep_counters *kept; /* NULL: L1 goes with the process */
-	const struct l2 *l2; /* NULL: there is none */
+	const struct l2 *l2;              /* NULL: there is none */
 	uint32_t worker_count;
 	struct status_worker {
 		const struct worker_counters *counters;

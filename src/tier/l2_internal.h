@@ -11,7 +11,7 @@
 KVR_BEGIN_C
 
 /* What one turn does at most. */
-#define L2_STEP_ENDED 16u  /* of each adapter */
+#define L2_STEP_ENDED 16u /* of each adapter */
 #define L2_STEP_ASKS 16u
 #define L2_STEP_LOADS 8u
 #define L2_STEP_STORES 8u /* of each adapter */

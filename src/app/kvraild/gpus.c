@@ -48,7 +48,7 @@ int daemon_start_gpus(struct daemon *daemon, char *detail, size_t size)
 	if (daemon->settings->gpu == KVRAILD_GPU_OFF || !daemon->plan->has_socket) {
 		text_copy(daemon->gpu_reason, sizeof(daemon->gpu_reason),
 			!daemon->plan->has_socket ? "clients on other hosts export their GPU memory themselves"
-						 : "--gpu off");
+						  : "--gpu off");
 		snprintf(detail, size, "none used: %s", daemon->gpu_reason);
 		return 0;
 	}

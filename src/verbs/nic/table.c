@@ -12,7 +12,8 @@ int nic_table_set(struct nic_table *table, uint32_t number, struct nic_qp *qp)
 	uint32_t page = number >> NIC_TABLE_BITS & (ENTRIES - 1);
 
 	if (!table->pages[page]) {
-		struct nic_qp **entries = fault_point("nic_table_set") ? NULL : calloc(ENTRIES, sizeof(*entries));
+		struct nic_qp **entries = fault_point("nic_table_set") ? NULL
+								       : calloc(ENTRIES, sizeof(struct nic_qp *));
 
 		if (!entries)
 			return -ENOMEM;
