@@ -284,6 +284,20 @@ static void a_connection_that_asks_again_and_again_is_kept(void **state)
 	close_asking(&kept);
 }
 
+static void a_connection_that_finds_no_memory_for_its_book_is_served(void **state)
+{
+	struct rig *rig = *state;
+	struct asking health;
+
+	fault_arm_name("http/peer", 1);
+	ask(rig, &health, GET("/healthz"));
+	await_answer(rig, &health, false);
+	assert_string_equal(fault_fired(), "http/peer");
+	fault_arm(0);
+	assert_non_null(strstr(health.answer.bytes, "HTTP/1.1 200"));
+	close_asking(&health);
+}
+
 /* pitfalls C01, O04: the core is silent; the page says so in time, and nothing else waits for it. */
 static void a_silent_management_core_makes_503_in_time(void **state)
 {
@@ -516,6 +530,7 @@ int main(void)
 		RIGGED(requests_that_never_end_keep_nobody_out),
 		RIGGED(a_request_that_comes_a_byte_at_a_time_has_no_longer_than_any_other),
 		RIGGED(a_connection_that_asks_again_and_again_is_kept),
+		RIGGED(a_connection_that_finds_no_memory_for_its_book_is_served),
 		RIGGED(a_silent_management_core_makes_503_in_time),
 		RIGGED(readiness_says_why_not),
 		RIGGED(one_clear_at_a_time),
