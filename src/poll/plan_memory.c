@@ -79,7 +79,7 @@ static uint64_t put(struct sharing *sharing, uint32_t node, uint64_t bytes)
 static uint64_t divide(const struct sharing *sharing, uint64_t bytes, uint64_t *ideal)
 {
 	const struct planner *planner = sharing->planner;
-	uint64_t total = 0, given = 0;
+	uint64_t units = bytes / sharing->unit, total = 0, given = 0;
 
 	memset(ideal, 0, MACHINE_NODES_MAX * sizeof(*ideal));
 	for (uint32_t i = 0; i < planner->machine->node_count; i++)
@@ -87,8 +87,7 @@ static uint64_t divide(const struct sharing *sharing, uint64_t bytes, uint64_t *
 	for (uint32_t i = 0; i < planner->machine->node_count && total; i++) {
 		if (!may_hold(&planner->machine->nodes[i]))
 			continue;
-		ideal[i] = (uint64_t)((double)(bytes / sharing->unit) * planner->weights[i] / (double)total) *
-			sharing->unit;
+		ideal[i] = (uint64_t)((double)units * planner->weights[i] / (double)total) * sharing->unit;
 		given += ideal[i];
 	}
 	for (uint32_t i = 0; i < planner->machine->node_count && given < bytes; i++) {
@@ -212,7 +211,7 @@ static void choose_pages(struct planner *planner, const struct machine_node *nod
 {
 	const struct machine_huge *most = NULL;
 	char want[TEXT_SHORT], page[TEXT_SHORT];
-	uint64_t pages;
+	uint64_t pages, reserve;
 
 	for (uint32_t i = 0; i < node->huge_count; i++) {
 		const struct machine_huge *huge = &node->huge[i];
@@ -232,12 +231,12 @@ static void choose_pages(struct planner *planner, const struct machine_node *nod
 		return;
 	}
 	pages = (arena->bytes + most->page_bytes - 1) / most->page_bytes;
+	reserve = most->total - most->free + pages;
 	plan_warn(planner->plan,
 		"node %d has %llu free huge pages of %s, its %s of L1 wants %llu: echo %llu > "
 		"/sys/devices/system/node/node%d/hugepages/hugepages-%llukB/nr_hugepages",
 		node->number, (unsigned long long)most->free, text_size(page, most->page_bytes),
-		text_size(want, arena->bytes), (unsigned long long)pages,
-		(unsigned long long)(most->total - most->free + pages), node->number,
+		text_size(want, arena->bytes), (unsigned long long)pages, (unsigned long long)reserve, node->number,
 		(unsigned long long)(most->page_bytes / 1024));
 }
 
