@@ -106,7 +106,7 @@ void plan_share_out(const struct planner *planner, struct plan_groups *groups, u
 		merge_lightest(planner, groups);
 	for (uint32_t i = 0; i < groups->count; i++)
 		groups->list[i].cores = 1;
-	for (uint32_t given = groups->count; given < cores; given++) {
+	for (uint32_t given = groups->count; groups->count > 0 && given < cores; given++) {
 		struct plan_group *best = NULL;
 		bool best_has = false;
 
@@ -120,6 +120,7 @@ void plan_share_out(const struct planner *planner, struct plan_groups *groups, u
 				best_has = has;
 			}
 		}
-		best->cores++;
+		if (best)
+			best->cores++;
 	}
 }

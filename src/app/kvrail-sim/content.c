@@ -45,5 +45,5 @@ bool content_is(
 
 bool content_is_poison(const uint8_t *block, size_t bytes)
 {
-	return bytes == 0 || (block[0] == CONTENT_POISON && !memcmp(block, block + 1, bytes - 1));
+	return bytes == 0 || (block[0] == CONTENT_POISON && memcmp(block, block + 1, bytes - 1) == 0);
 }
