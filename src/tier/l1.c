@@ -152,8 +152,7 @@ static uint32_t take_last(struct l1 *l1, struct l1_extents *extents, const struc
 	*slots = extent != L1_NO_PAGE ? l1_run_slots_in(class_, l1->pages[extent].pages) : 0;
 	if (*slots == 0)
 		return L1_NO_PAGE;
-	l1_extents_take_from(extents, l1->pages, extent,
-		(uint32_t)((*slots * class_->slot_bytes + L1_PAGE_BYTES - 1) / L1_PAGE_BYTES));
+	l1_extents_take_from(extents, l1->pages, extent, l1_run_pages(class_, *slots));
 	return extent;
 }
 

@@ -6,20 +6,15 @@
 /* A full run is no longer than this, unless one object is. */
 #define RUN_PAGES_MAX 256
 
-static uint32_t pages_for(const struct l1_class *class_, uint64_t slots)
-{
-	return (uint32_t)((slots * class_->slot_bytes + L1_PAGE_BYTES - 1) / L1_PAGE_BYTES);
-}
-
 /* Objects below the smallest slot are counted as large as the slot: that loss is no matter of how a run is cut. */
 static uint64_t lost_bytes(const struct l1_class *class_, uint64_t slots)
 {
-	return pages_for(class_, slots) * L1_PAGE_BYTES - slots * kvr_max_u64(class_->bytes, L1_SLOT_BYTES_MIN);
+	return l1_run_pages(class_, slots) * L1_PAGE_BYTES - slots * kvr_max_u64(class_->bytes, L1_SLOT_BYTES_MIN);
 }
 
 static bool loses_little(const struct l1_class *class_, uint64_t slots)
 {
-	return lost_bytes(class_, slots) * 50 < pages_for(class_, slots) * L1_PAGE_BYTES;
+	return lost_bytes(class_, slots) * 50 < l1_run_pages(class_, slots) * L1_PAGE_BYTES;
 }
 
 void l1_size_run(struct l1_class *class_, uint32_t pages_max)
@@ -27,17 +22,17 @@ void l1_size_run(struct l1_class *class_, uint32_t pages_max)
 	uint32_t limit = pages_max < RUN_PAGES_MAX ? pages_max : RUN_PAGES_MAX;
 	uint32_t best = 1;
 
-	for (uint32_t slots = 1; slots <= L1_RUN_SLOTS_MAX && (slots == 1 || pages_for(class_, slots) <= limit);
+	for (uint32_t slots = 1; slots <= L1_RUN_SLOTS_MAX && (slots == 1 || l1_run_pages(class_, slots) <= limit);
 		slots++) {
 		/* lost(slots) / pages(slots) < lost(best) / pages(best) */
-		if (lost_bytes(class_, slots) * pages_for(class_, best) <
-			lost_bytes(class_, best) * pages_for(class_, slots))
+		if (lost_bytes(class_, slots) * l1_run_pages(class_, best) <
+			lost_bytes(class_, best) * l1_run_pages(class_, slots))
 			best = slots;
 		if (loses_little(class_, best))
 			break;
 	}
 	class_->run_slots = best;
-	class_->run_pages = pages_for(class_, best);
+	class_->run_pages = l1_run_pages(class_, best);
 }
 
 uint32_t l1_run_slots_in(const struct l1_class *class_, uint32_t pages)

@@ -75,6 +75,12 @@ static inline uint32_t *l1_run_owners(const struct l1 *l1, uint32_t page)
 	return l1->owners + (uint64_t)page * L1_SLOTS_PER_PAGE;
 }
 
+/* Pages of a run of so many slots. */
+static inline uint32_t l1_run_pages(const struct l1_class *class_, uint64_t slots)
+{
+	return (uint32_t)((slots * class_->slot_bytes + L1_PAGE_BYTES - 1) / L1_PAGE_BYTES);
+}
+
 /* Bit s of `map` (L1_RUN_SLOTS_MAX bits): slot s of the run is in use. */
 void l1_run_map(const struct l1 *l1, uint32_t page, uint64_t map[L1_RUN_SLOTS_MAX / 64]);
 /* Puts a run with free slots on the list of its class and area. */

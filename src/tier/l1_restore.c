@@ -21,11 +21,6 @@ l1_ref l1_at(const struct l1 *l1, const struct l1_place *place)
 	return l1_make_ref(l1->regions[place->area].extents.first + place->page, place->slot);
 }
 
-static uint32_t run_pages(const struct l1_class *class_, uint32_t slots)
-{
-	return (uint32_t)((slots * class_->slot_bytes + L1_PAGE_BYTES - 1) / L1_PAGE_BYTES);
-}
-
 /* The free extent at the area's end, when the run fits into it. */
 static uint32_t extent_for(const struct l1 *l1, const struct l1_class *class_, const struct l1_place *run)
 {
@@ -37,7 +32,7 @@ static uint32_t extent_for(const struct l1 *l1, const struct l1_class *class_, c
 		return L1_NO_PAGE;
 	extents = &l1->regions[run->area].extents;
 	extent = l1_extents_last(extents, l1->pages);
-	end = (uint64_t)extents->first + run->page + run_pages(class_, run->run_slots);
+	end = (uint64_t)extents->first + run->page + l1_run_pages(class_, run->run_slots);
 	if (extent == L1_NO_PAGE || (uint64_t)extents->first + run->page < extent || end > extents->end)
 		return L1_NO_PAGE;
 	return extent;
@@ -88,7 +83,7 @@ int l1_restore_run(
 		return -EINVAL;
 	first = l1->regions[run->area].extents.first + run->page;
 	l1_extents_take_at(
-		&l1->regions[run->area].extents, l1->pages, extent, first, run_pages(class_, run->run_slots));
+		&l1->regions[run->area].extents, l1->pages, extent, first, l1_run_pages(class_, run->run_slots));
 	page = &l1->pages[first];
 	page->area = (uint8_t)run->area;
 	page->object_class = (uint16_t)object_class;
