@@ -52,6 +52,9 @@ if(TARGET kvr_part_openssl)
 	set(KVRAIL_PC_REQUIRES_PRIVATE "libcrypto")
 endif()
 
+# From where kvrail.pc itself lies: --prefix of cmake --install is not known here.
+file(RELATIVE_PATH KVRAIL_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" KVRAIL_PC_PREFIX "\${pcfiledir}/${KVRAIL_PC_PREFIX}")
 configure_file(cmake/kvrail.pc.in ${CMAKE_BINARY_DIR}/kvrail.pc @ONLY)
 configure_file(cmake/kvrailConfig.cmake.in ${CMAKE_BINARY_DIR}/kvrailConfig.cmake @ONLY)
 include(CMakePackageConfigHelpers)

@@ -8,7 +8,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --component library --prefix "$work/prefix" >"$work/install.log"
 libdir=$(dirname "$(find "$work/prefix" -name libkvrail.a)")
-sed -i "s,^prefix=.*,prefix=$work/prefix," "$libdir/pkgconfig/kvrail.pc"
 export PKG_CONFIG_PATH=$libdir/pkgconfig LD_LIBRARY_PATH=$libdir
 
 # Only kvr_* is visible, in both, and all that the header declares is there.
