@@ -82,6 +82,15 @@ class Link:
             self._words[text] = now
             logger.warning("kvrail: " + text, *arguments)
 
+    def failed(self, words: str, error: Exception) -> None:
+        """A call failed. After a time-out the server is left alone until a ping comes back; a connection that was lost is
+        looked after at once."""
+        if isinstance(error, KvrailError) and error.name == "ETIMEDOUT":
+            self.suspect()
+        elif not self.connected:
+            self._wake.set()
+        self.warn(words, error)
+
     def later(self, ticket: Ticket) -> None:
         """Nobody waits for it, but its place must be given back."""
         with self._lock:

@@ -248,7 +248,7 @@ class KvrailConnector:
                 whole = len(token_ids) // self._link.chunk_tokens * self._link.chunk_tokens
                 offered = min(found, whole) if asked else whole
         except Exception as error:
-            self._failed("a lookup failed: %s", error)
+            self._link.failed("a lookup failed: %s", error)
         matched, somebody_asked = self._agree((offered, -asked))
         with self._lock:
             request = self._requests.get(request_id)
@@ -304,7 +304,7 @@ class KvrailConnector:
             self._link.chain(request.session, request.tokens)
             self._link.later(request.session.submit_free_locks(begin // chunk, (end - begin) // chunk, all_ranks))
         except Exception as error:
-            self._failed("locks were not released: %s", error)
+            self._link.failed("locks were not released: %s", error)
 
     def release_pending(self, request_id: str) -> None:
         """Lets go of what lookup_kv locked for this rank. Harmless when there is nothing."""
@@ -324,7 +324,7 @@ class KvrailConnector:
         try:
             loaded = self._load(load_metadata)
         except Exception as error:
-            self._failed("a load failed: %s", error)
+            self._link.failed("a load failed: %s", error)
         loaded = self._agree((loaded,))[0]
         return loaded if loaded > load_metadata.prefix_pad else 0
 
@@ -375,7 +375,7 @@ class KvrailConnector:
         try:
             return self._store(store_metadata)
         except Exception as error:
-            self._failed("a store failed: %s", error)
+            self._link.failed("a store failed: %s", error)
             return StoreFuture(None, False, self._link.warn)
 
     def _store(self, store: StoreMetadata) -> "StoreFuture":
@@ -434,11 +434,6 @@ class KvrailConnector:
         except KvrailError as error:
             self._link.warn("while closing: %s", error)
         self._link.close()
-
-    def _failed(self, words: str, error: Exception) -> None:
-        if isinstance(error, KvrailError) and error.name == "ETIMEDOUT":
-            self._link.suspect()
-        self._link.warn(words, error)
 
 
 def _rows_are_tokens(pool: Sequence[MemoryLike], first: Sequence[MemoryLike], page: int) -> bool:
