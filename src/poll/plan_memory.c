@@ -216,7 +216,9 @@ static void choose_pages(struct planner *planner, const struct machine_node *nod
 	for (uint32_t i = 0; i < node->huge_count; i++) {
 		const struct machine_huge *huge = &node->huge[i];
 
-		if (huge->free * huge->page_bytes >= arena->bytes && arena->bytes >= huge->page_bytes) {
+		if (huge->page_bytes > arena->bytes)
+			continue;
+		if (huge->free * huge->page_bytes >= arena->bytes) {
 			arena->pages = PLAN_PAGES_HUGE;
 			arena->page_bytes = huge->page_bytes;
 			return;
@@ -226,7 +228,8 @@ static void choose_pages(struct planner *planner, const struct machine_node *nod
 	}
 	arena->pages = planner->machine->thp >= MACHINE_THP_MADVISE ? PLAN_PAGES_TRANSPARENT : PLAN_PAGES_NORMAL;
 	if (!most) {
-		plan_warn(planner->plan, "node %d has no huge pages: L1 is on %s pages there", node->number,
+		plan_warn(planner->plan, "node %d has no huge pages%s: L1 is on %s pages there", node->number,
+			node->huge_count ? " that are smaller than its part of L1" : "",
 			arena->pages == PLAN_PAGES_NORMAL ? "normal" : "transparent huge");
 		return;
 	}

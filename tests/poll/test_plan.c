@@ -336,7 +336,7 @@ static void arenas_are_on_the_nodes_of_the_rails_in_proportion(void **state)
 		{ "node 0 memory=64GiB huge=2MiB:100/300\ncores 0-3 node=0\n" RAIL("a", "0"), "l1=1GiB",
 			"0:1024:normal", "echo 712 >" },
 		{ "node 0 memory=64GiB huge=1GiB:8/8\ncores 0-3 node=0\n" RAIL("a", "0"), "l1=512MiB", "0:512:normal",
-			NULL },
+			"node 0 has no huge pages that are smaller than its part of L1" },
 		/* huge pages of the neighbour come before normal ones, but not those of another package */
 		{ "node 0 package=0 memory=8GiB huge=2MiB:1024/1024\nnode 1 package=0 memory=8GiB huge=2MiB:1024/1024\n"
 		  "cores 0-3 node=0\n" RAIL("a", "0"),
