@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "app/kvrail-bench/devices.h"
 #include "app/kvrail-bench/machine.h"
 
 namespace
@@ -12,7 +13,7 @@ namespace
 
 const bool noted = [] {
 	machine found;
-	text warnings = {};
+	text warnings = {}, devices = {};
 
 	machine_read(&found);
 	benchmark::AddCustomContext("commit", found.commit);
@@ -22,6 +23,9 @@ const bool noted = [] {
 	benchmark::AddCustomContext("compiler", found.compiler);
 	benchmark::AddCustomContext("governor", found.governor[0] ? found.governor : "unknown");
 	benchmark::AddCustomContext("numa", found.numa);
+	devices_append_words(&devices);
+	benchmark::AddCustomContext("devices", devices.bytes ? devices.bytes : "unknown");
+	text_fini(&devices);
 	benchmark::AddCustomContext("virtual", found.virtual_machine ? "true" : "false");
 	machine_append_warnings(&found, 0, &warnings);
 	if (warnings.length > 0)

@@ -104,6 +104,16 @@ class Stack
 	Stack(const Stack &) = delete;
 	Stack &operator=(const Stack &) = delete;
 
+	// Whether the serving thread never sleeps. While it does, its core is free for something else.
+	void poll(bool busy)
+	{
+		loop_set_waiting(loop_, busy ? LOOP_BUSY : LOOP_ADAPTIVE);
+		if (busy)
+			loop_wake(loop_);
+		else
+			std::this_thread::sleep_for(std::chrono::milliseconds(2));
+	}
+
 	kvr_client *client = nullptr;
 	l1_mapping l1 = {};
 

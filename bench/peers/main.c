@@ -315,7 +315,7 @@ static int report(struct plan *plan)
 		return peer_failed(plan->json, -errno);
 	machine_finish(&plan->machine);
 	text_append(&out, "{\n  \"machine\": {");
-	machine_append_json(&plan->machine, &out);
+	machine_append_json(&plan->machine, 0, &out);
 	text_append(&out, "},\n  \"bytes\": %llu, \"request_bytes\": %llu,\n  \"peers\": {",
 		(unsigned long long)plan->bytes, (unsigned long long)PEER_REQUEST_BYTES);
 	for (uint32_t p = 0; p < plan->peer_count; p++)

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/kvrail-bench/machine.h"
 #include "app/kvrail-bench/report.h"
@@ -303,12 +304,18 @@ static void what_makes_a_figure_worth_little_is_said(void **state)
 	machine = (struct machine){ .cores = 4, .virtual_machine = true, .steal_percent = 3 };
 	assert_warned(&machine, 2, "a virtual machine");
 	assert_warned(&machine, 2, "the host took 3.0 %");
+	machine = (struct machine){ .cores = 4, .quota_cores = 1.5 };
+	assert_warned(&machine, 2, "grants 1.5 of 4 cores");
+	machine.quota_cores = 4;
+	assert_warned(&machine, 2, NULL);
 	machine = (struct machine){ .cores = 4, .debug = true };
 	assert_warned(&machine, 2, "a debug build");
 }
 
-static void the_machine_names_build_commit_and_placement(void **state)
+static void the_machine_names_build_commit_devices_and_placement(void **state)
 {
+	static const char *const names[] = { "processor", "kernel", "compiler", "commit", "build", "governor", "numa",
+		"load_average", "quota_cores", "devices", "placement", "cores", "numa_nodes", "server", "thread" };
 	struct text out = { 0 };
 	struct machine machine;
 
@@ -317,10 +324,9 @@ static void the_machine_names_build_commit_and_placement(void **state)
 	machine_finish(&machine);
 	assert_true(machine.commit[0] != '\0' && machine.numa[0] != '\0');
 	assert_true(machine.steal_percent >= 0 && machine.steal_percent <= 100);
-	machine_append_json(&machine, &out);
-	for (size_t i = 0; i < 6; i++) {
-		static const char *const names[] = { "commit", "governor", "numa", "kernel", "build", "load_average" };
-		char member[32];
+	machine_append_json(&machine, (uint64_t)getpid(), &out);
+	for (size_t i = 0; i < KVR_COUNT_OF(names); i++) {
+		char member[64];
 
 		snprintf(member, sizeof(member), "\"%s\": ", names[i]);
 		assert_non_null(strstr(out.bytes, member));
@@ -344,7 +350,7 @@ int main(void)
 		cmocka_unit_test(an_open_loop_has_more_requests_in_flight_by_itself),
 		cmocka_unit_test(load_options_without_sense_are_refused),
 		cmocka_unit_test(what_makes_a_figure_worth_little_is_said),
-		cmocka_unit_test(the_machine_names_build_commit_and_placement),
+		cmocka_unit_test(the_machine_names_build_commit_devices_and_placement),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,6 @@ static void assert_has(const char *words)
 		fail_msg("'%s' is not in: %s", words, output);
 }
 
-/* The number behind "name": in the JSON. */
 /* The first number of that name behind the words. */
 static double number_behind(const char *words, const char *name)
 {
@@ -72,7 +71,7 @@ static double number_behind(const char *words, const char *name)
 	at = at ? strstr(at, wanted) : NULL;
 	if (!at)
 		fail_msg("no %s in: %s", name, output);
-	return strtod(at + strlen(wanted), NULL);
+	return at ? strtod(at + strlen(wanted), NULL) : 0;
 }
 
 static double number_of(const char *name)
@@ -180,6 +179,10 @@ static void results_are_in_google_benchmarks_form_with_percentiles_and_seconds(v
 				 "100ms", "--json", "-", NULL),
 		0);
 	assert_has("\"context\": {\"date\": \"2");
+	assert_has("\"devices\": [");
+	assert_has("\"placement\": {\"cores\": \"");
+	assert_has("\"server\": null}");
+	assert_true(number_of("gap_percent") >= 0);
 	assert_has("\"library_build_type\": ");
 	assert_has("\"benchmarks\": [\n    {\"name\": \"load/ping/size:64B/");
 	assert_has("\"repetitions\": 4, \"repetition_index\": 3, ");

@@ -190,7 +190,9 @@ static void open_limits(struct load *load)
 
 	if (!settings->ceiling)
 		return;
-	load->line_ns = calloc(settings->rounds + 1, sizeof(*load->line_ns));
+	load->bare = calloc(1, sizeof(*load->bare));
+	if (load->bare)
+		bare_init(load->bare);
 	if (!load_moves_bytes(load))
 		return;
 	options.working_set = load->ceiling.working_set;
@@ -240,7 +242,7 @@ static void load_close(struct load *load)
 	skew_fini(&load->skew);
 	ceiling_fini(&load->ceiling);
 	rawloop_close(load->raw);
-	free(load->line_ns);
+	free(load->bare);
 	gate_fini(&load->gate);
 	complaints_fini(&load->complaints);
 }
@@ -272,6 +274,14 @@ static void note_round(struct load *load, uint64_t now_ns)
 	round->operations = (double)(operations - load->round_operations) / round->seconds;
 }
 
+/* How long the small requests took so far, median; 0 where bytes are moved, and before the first round. */
+static uint64_t small_request_ns(const struct load *load)
+{
+	enum measure_op op = load->settings->op == LOAD_PING ? MEASURE_PING : MEASURE_LOOKUP;
+
+	return load_moves_bytes(load) ? 0 : histogram_percentile(&load->clients[0].measure.latency[op], 500000);
+}
+
 void load_round_end(void *context)
 {
 	struct load *load = context;
@@ -289,8 +299,8 @@ void load_round_end(void *context)
 			load->raw = NULL;
 		}
 	}
-	if (load->line_ns && load->rounds_done <= load->settings->rounds)
-		load->line_ns[load->rounds_done] = rawloop_line_ns();
+	if (load->bare)
+		bare_measure(load->bare, small_request_ns(load));
 	load->round += begun;
 	sums(load, &load->round_bytes, &load->round_operations);
 	load->round_cpu = load_cpu();

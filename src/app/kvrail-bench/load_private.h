@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "app/kvrail-bench/bare.h"
 #include "app/kvrail-bench/ceiling.h"
 #include "app/kvrail-bench/endpoint.h"
 #include "app/kvrail-bench/gate.h"
@@ -96,7 +97,7 @@ struct load {
 	struct gate gate;
 	struct ceiling ceiling;
 	struct rawloop *raw; /* NULL: none for this driver, or not wanted */
-	double *line_ns;     /* of each round; NULL: not wanted */
+	struct bare *bare;   /* NULL: not wanted */
 	struct load_client *clients;
 
 	/* Written while all clients wait at the gate. */

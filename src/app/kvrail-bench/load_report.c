@@ -56,10 +56,8 @@ static int collect(const struct load *load, struct load_results *results)
 		results->raw_read = rawloop_gbps(load->raw, false);
 		results->raw = mixture(read_share, results->raw_write, results->raw_read);
 	}
-	for (uint32_t i = 0; load->line_ns && i < load->rounds_done; i++)
-		values[i] = load->line_ns[i] / 1000;
-	if (load->line_ns)
-		results->line_us = median_of(values, load->rounds_done);
+	if (load->bare)
+		results->bare = *load->bare;
 	free(measures);
 	free(values);
 	return 0;
@@ -89,8 +87,28 @@ static void table_extras(const struct load *load, const struct load_results *res
 	text_append(out, "\n");
 }
 
+static void table_bare(const struct bare *bare, enum measure_op op, const struct op_result *result, struct text *out)
+{
+	uint64_t line_ns = histogram_percentile(&bare->line, 500000),
+		 p999_ns = histogram_percentile(&bare->exchange, 999000);
+	char line[TEXT_SHORT], p50[TEXT_SHORT], p999[TEXT_SHORT], p9999[TEXT_SHORT];
+
+	text_append(out, "  cache line %s to another core and back; the median %s is %.1f of them\n",
+		text_time(line, line_ns), measure_op_names[op],
+		(double)result->p50_ns / (double)kvr_max_u64(line_ns, 1));
+	if (!p999_ns)
+		return;
+	text_append(out,
+		"  machine    round trips of a line that take as long, with nothing else: p50 %s, p99.9 %s, p99.99 %s; %s has "
+		"%.2f of that p99.9\n",
+		text_time(p50, histogram_percentile(&bare->exchange, 500000)), text_time(p999, p999_ns),
+		text_time(p9999, histogram_percentile(&bare->exchange, 999900)), measure_op_names[op],
+		(double)result->p999_ns / (double)p999_ns);
+}
+
 static void table_limits(const struct load *load, const struct load_results *results, struct text *out)
 {
+	char median[TEXT_SHORT], high[TEXT_SHORT];
 	enum load_op op = (enum load_op)load->settings->op;
 	enum measure_op small = op == LOAD_PING ? MEASURE_PING : MEASURE_LOOKUP;
 
@@ -99,10 +117,16 @@ static void table_limits(const struct load *load, const struct load_results *res
 			"  raw verbs  WRITE %.2f GB/s, READ %.2f GB/s by a bare loop on a device of the same kind; of that "
 			"this is %.1f %%\n",
 			results->raw_write, results->raw_read, 100 * results->gbps / results->raw);
-	if (results->line_us > 0 && !load_moves_bytes(load))
-		text_append(out, "  cache line %.2f us to another core and back; the median %s is %.1f of them\n",
-			results->line_us, measure_op_names[small],
-			(double)results->ops[small].p50_ns / 1000 / results->line_us);
+	if (results->bare.line.count && !load_moves_bytes(load))
+		table_bare(&results->bare, small, &results->ops[small], out);
+	if (results->bare.gaps.count)
+		text_append(out,
+			"  gaps       a thread that only reads the clock is kept from it %.0f times a second, median %s, "
+			"p99 %s, %.1f %% of the time\n",
+			bare_gap_rate(&results->bare),
+			text_time(median, histogram_percentile(&results->bare.gaps, 500000)),
+			text_time(high, histogram_percentile(&results->bare.gaps, 990000)),
+			bare_gap_percent(&results->bare));
 }
 
 static void table(const struct load *load, const struct load_results *results, struct text *out)
@@ -157,6 +181,10 @@ static void json_ratio(const struct load *load, const struct load_results *resul
 	report_ratio_json(out, "all", results->gbps, results->ceiling);
 	text_append(out, ", ");
 	report_ratio_json(out, "verbs", results->gbps, results->raw);
+	text_append(out, ", ");
+	/* Of latencies: the machine's own p99.9 by ours. */
+	report_ratio_json(out, "p999", (double)histogram_percentile(&results->bare.exchange, 999000),
+		(double)results->ops[op == LOAD_PING ? MEASURE_PING : MEASURE_LOOKUP].p999_ns);
 }
 
 static void json_intervals(const struct load *load, struct text *out)
@@ -206,6 +234,23 @@ static void json_limit(struct text *out, const char *name, double value)
 		text_append(out, ", \"%s\": null", name);
 }
 
+static double percentile_us(const struct histogram *histogram, uint32_t parts_per_million)
+{
+	return (double)histogram_percentile(histogram, parts_per_million) / 1000;
+}
+
+static void json_bare(const struct bare *bare, struct text *out)
+{
+	json_limit(out, "line_us", percentile_us(&bare->line, 500000));
+	json_limit(out, "bare_p50_us", percentile_us(&bare->exchange, 500000));
+	json_limit(out, "bare_p99_us", percentile_us(&bare->exchange, 990000));
+	json_limit(out, "bare_p999_us", percentile_us(&bare->exchange, 999000));
+	json_limit(out, "bare_p9999_us", percentile_us(&bare->exchange, 999900));
+	json_limit(out, "gaps_per_second", bare_gap_rate(bare));
+	json_limit(out, "gap_p50_us", percentile_us(&bare->gaps, 500000));
+	json_limit(out, "gap_percent", bare_gap_percent(bare));
+}
+
 static void json(const struct load *load, const struct load_results *results, struct text *out)
 {
 	const struct load_settings *settings = load->settings;
@@ -219,7 +264,7 @@ static void json(const struct load *load, const struct load_results *results, st
 		"\"clients\": %u, \"depth\": %u,\n  \"machine\": {",
 		load_op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks, request_bytes,
 		settings->clients, load->depth);
-	machine_append_json(&load->machine, out);
+	machine_append_json(&load->machine, settings->server_pid, out);
 	text_append(out,
 		"},\n  \"seconds\": %.6f, \"rounds\": %u, \"operations_per_second\": %.3f, \"gbps\": %.4f, "
 		"\"errors\": %llu, \"retries\": %llu,\n"
@@ -244,7 +289,7 @@ static void json(const struct load *load, const struct load_results *results, st
 	report_ceiling_json(out, &load->ceiling, &load->machine);
 	json_limit(out, "verbs_write_gbps", results->raw_write);
 	json_limit(out, "verbs_read_gbps", results->raw_read);
-	json_limit(out, "line_us", results->line_us);
+	json_bare(&results->bare, out);
 	text_append(out, "},\n  \"ratio\": {");
 	json_ratio(load, results, out);
 	text_append(out, "}\n}\n");

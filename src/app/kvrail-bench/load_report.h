@@ -17,7 +17,7 @@ struct load_results {
 	double to_blocks, from_blocks;
 	double ceiling;                  /* memcpy of what this kind of load moves */
 	double raw_write, raw_read, raw; /* the bare verbs loop: each way, and of this kind of load */
-	double line_us;                  /* a cache line to another core and back */
+	struct bare bare;                /* the machine's own latency; zeros: not measured */
 	double seconds;
 	double cpu_us, server_cpu_us; /* processor time of a request, medians of the rounds; the server's 0: unknown */
 };

@@ -1,4 +1,5 @@
 #include "app/kvrail-bench/machine.h"
+#include "app/kvrail-bench/devices.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -10,13 +11,14 @@
 
 #include "base/clock.h"
 
+#define LINE_BYTES 8192 /* a processor's flags take some thousand */
 #define CACHE_UNKNOWN ((uint64_t)32 << 20)
 
 /* The value behind "name :" or "name:" of the first line that begins so; false: none. */
 static bool read_line_of(const char *path, const char *name, char *value, size_t size)
 {
 	FILE *file = fopen(path, "re");
-	char line[512];
+	char line[LINE_BYTES];
 	bool found = false;
 
 	if (!file)
@@ -69,7 +71,7 @@ static uint64_t cache_bytes(void)
 
 static bool virtual_machine(void)
 {
-	char flags[512];
+	char flags[LINE_BYTES];
 	FILE *file = fopen("/sys/hypervisor/type", "re");
 
 	if (file) {
@@ -144,6 +146,18 @@ static uint32_t count_siblings(const cpu_set_t *cores)
 	return count;
 }
 
+/* Of the control group as this process sees it: "max 100000", or microseconds that it may run in each period of so many. */
+static double quota_cores(void)
+{
+	char line[64], *end;
+	double quota, period;
+
+	read_first_line("/sys/fs/cgroup/cpu.max", line, sizeof(line));
+	quota = strtod(line, &end);
+	period = end == line ? 0 : strtod(end, NULL);
+	return quota > 0 && period > 0 ? quota / period : 0;
+}
+
 static double load_average(void)
 {
 	double minute = 0;
@@ -190,6 +204,7 @@ static void read_system(struct machine *machine)
 	machine->available_bytes = memory_of("MemAvailable");
 	machine->virtual_machine = virtual_machine();
 	machine->load_average = load_average();
+	machine->quota_cores = quota_cores();
 }
 
 void machine_read(struct machine *machine)
@@ -240,7 +255,7 @@ static void member(struct text *out, const char *name, const char *value)
 	text_append(out, ", ");
 }
 
-void machine_append_json(const struct machine *machine, struct text *out)
+void machine_append_json(const struct machine *machine, uint64_t server_pid, struct text *out)
 {
 	member(out, "processor", machine->processor);
 	member(out, "kernel", machine->kernel);
@@ -253,11 +268,18 @@ void machine_append_json(const struct machine *machine, struct text *out)
 	text_append(out,
 		"\"cores\": %u, \"sibling_cores\": %u, \"cache_bytes\": %llu, \"memory_bytes\": %llu, "
 		"\"virtual\": %s, \"build\": \"%s\", \"load_average\": %.2f, \"steal_percent\": %.2f, "
-		"\"preempted_per_second\": %.1f",
+		"\"preempted_per_second\": %.1f, \"quota_cores\": ",
 		machine->cores, machine->siblings, (unsigned long long)machine->cache_bytes,
 		(unsigned long long)machine->memory_bytes, machine->virtual_machine ? "true" : "false",
 		machine->debug ? "debug" : "release", machine->load_average, machine->steal_percent,
 		machine->preempted_rate);
+	if (machine->quota_cores > 0)
+		text_append(out, "%.3f, ", machine->quota_cores);
+	else
+		text_append(out, "null, ");
+	devices_append_json(out);
+	text_append(out, ", ");
+	placement_append_json(server_pid, out);
 }
 
 /* Others' processes had work for the cores, or the host had. */
@@ -294,6 +316,11 @@ void machine_append_warnings(const struct machine *machine, uint32_t threads, st
 		text_append(out,
 			"  note: %u of %u cores are second threads of others: two of them share one core's units\n",
 			machine->siblings, machine->cores);
+	if (machine->quota_cores > 0 && machine->quota_cores < machine->cores)
+		text_append(out,
+			"  note: a control group grants %.1f of %u cores: whoever polls is stopped when its time is used up "
+			"(cpu.max)\n",
+			machine->quota_cores, machine->cores);
 	if (machine->virtual_machine)
 		text_append(out,
 			"  note: a virtual machine; its neighbours are in the figures, the ratios are what to "

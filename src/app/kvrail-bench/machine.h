@@ -27,6 +27,7 @@ struct machine {
 	uint64_t memory_bytes;
 	uint64_t available_bytes;
 	double load_average; /* of the minute before */
+	double quota_cores;  /* that the control group grants, on average; 0: no limit */
 	bool debug;          /* built with fault points and little optimisation */
 	bool virtual_machine;
 
@@ -44,8 +45,9 @@ void machine_read(struct machine *machine);
 void machine_finish(struct machine *machine);
 /* Ten times the last-level cache, but at most an eighth of the available memory divided by `shares`. */
 uint64_t machine_working_set(const struct machine *machine, uint32_t shares);
-/* "processor": ..., members of a JSON object, without braces. */
-void machine_append_json(const struct machine *machine, struct text *out);
+/* "processor": ..., members of a JSON object, without braces: with the devices, and where threads of this process and of the
+ * server may run. server_pid: 0 when it is not known. */
+void machine_append_json(const struct machine *machine, uint64_t server_pid, struct text *out);
 /* Lines that say why a figure may be worth little; nothing when there is no reason. threads: that poll in this process
  * and the server; 0: unknown. */
 void machine_append_warnings(const struct machine *machine, uint32_t threads, struct text *out);

@@ -1,14 +1,12 @@
 #include "app/kvrail-bench/rawloop.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "app/kvrail-bench/measure.h"
-#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "protocol/message.h"
@@ -258,61 +256,4 @@ double rawloop_gbps(const struct rawloop *loop, bool write)
 
 	memcpy(values, loop->gbps[write], loop->slices * sizeof(*values));
 	return median_of(values, loop->slices);
-}
-
-/* ---- one cache line ---- */
-
-#define LINE_ROUNDS 4096u
-#define LINE_STOP UINT64_MAX
-#define LINE_LIMIT_NS (100 * KVR_MS)
-
-struct line {
-	KVR_ALIGNED(128) uint64_t there;
-	KVR_ALIGNED(128) uint64_t back;
-};
-
-static void *answer(void *context)
-{
-	struct line *line = context;
-	uint64_t seen = 0;
-
-	while (seen != LINE_STOP) {
-		uint64_t now = kvr_load_acquire(&line->there);
-
-		if (now != seen)
-			kvr_store_release(&line->back, now);
-		seen = now;
-	}
-	return NULL;
-}
-
-double rawloop_line_ns(void)
-{
-	static const double none;
-	struct line line = { .there = 0 };
-	double *times = calloc(LINE_ROUNDS, sizeof(*times)), median = none;
-	uint64_t begin_ns = clock_now_ns();
-	size_t rounds = 0;
-	pthread_t thread;
-
-	if (!times || pthread_create(&thread, NULL, answer, &line)) {
-		free(times);
-		return none;
-	}
-	for (; rounds < LINE_ROUNDS; rounds++) {
-		uint64_t sent_ns = clock_now_ns();
-
-		kvr_store_release(&line.there, rounds + 1);
-		while (kvr_load_acquire(&line.back) != rounds + 1 && clock_now_ns() - begin_ns < LINE_LIMIT_NS)
-			kvr_cpu_pause();
-		if (kvr_load_acquire(&line.back) != rounds + 1)
-			break;
-		times[rounds] = (double)(clock_now_ns() - sent_ns);
-	}
-	kvr_store_release(&line.there, LINE_STOP);
-	pthread_join(thread, NULL);
-	if (rounds >= LINE_ROUNDS / 2)
-		median = median_of(times, rounds);
-	free(times);
-	return median;
 }

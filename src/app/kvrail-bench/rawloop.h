@@ -1,7 +1,6 @@
 /*
  * rawloop.h - ceilings below the server: RDMA WRITE and READ of pages by a bare verbs loop on the same kind of device, as
- * ib_write_bw measures it, with no request, plan or reply around; and the round trip of one cache line between two cores,
- * which nothing that two threads say to each other can undercut. Both queue pairs are this process' own.
+ * ib_write_bw measures it, with no request, plan or reply around. Both queue pairs are this process' own.
  */
 #ifndef KVRAIL_APP_BENCH_RAWLOOP_H
 #define KVRAIL_APP_BENCH_RAWLOOP_H
@@ -31,9 +30,6 @@ KVR_MUST_CHECK int rawloop_measure(struct rawloop *loop);
 double rawloop_gbps(const struct rawloop *loop, bool write);
 /* NULL is good. */
 void rawloop_close(struct rawloop *loop);
-
-/* Median, ns, of some thousand round trips to a thread of its own; 0 when that got no core in time. */
-double rawloop_line_ns(void);
 
 KVR_END_C
 

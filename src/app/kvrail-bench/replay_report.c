@@ -185,7 +185,7 @@ static void json(const struct replay *replay, const struct results *results, str
 	text_append(out, "{\n  \"command\": \"replay\", ");
 	json_run(replay, out);
 	text_append(out, ",\n  \"machine\": {");
-	machine_append_json(&replay->machine, out);
+	machine_append_json(&replay->machine, 0, out);
 	text_append(out, "},\n  ");
 	json_counters(replay, &results->sum, out);
 	text_append(out, ",\n  \"seconds\": %.6f,\n  \"ops\": {\n    ", replay->seconds);
