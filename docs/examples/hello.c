@@ -2,9 +2,9 @@
  * hello.c - the whole life of a KV-cache connector in one page: register the paged KV memory, look a request up, retrieve
  * what is there, compute the rest, store it. "Computing" is filling bytes here.
  *
- *     cc hello.c $(pkg-config --cflags --libs kvrail) -o hello && kvraild & ./hello && ./hello
+ *     cc hello.c $(pkg-config --cflags --libs kvrail) -o hello && ./hello && ./hello
  *
- * The second run finds what the first one stored.
+ * kvraild must be running. The second run finds what the first one stored.
  */
 #include <kvrail.h>
 

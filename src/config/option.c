@@ -74,6 +74,8 @@ int option_refuse_unknown(const struct option_table *table, const char *name, co
 		names[count++] = option_flags[i].name;
 	nearest = text_nearest(name, names, count);
 	option_word(word, name);
+	if (nearest && strcmp(nearest, name) == 0)
+		return option_refuse(error, -EINVAL, source, "%s%s is a flag and takes no value", dashes, word);
 	if (nearest)
 		return option_refuse(error, -EINVAL, source, "unknown option %s%s; did you mean %s%s?", dashes, word,
 			dashes, nearest);

@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -26,6 +27,7 @@ struct opening {
 	int directory;
 	uint64_t unit; /* page of the file system */
 	enum l1_page_kind pages;
+	bool fresh; /* no index says yet that anything is there */
 };
 
 /* "0f3a...-..." in hexadecimal digits; on a kernel that tells none all boots are the same, and so is an image that was
@@ -117,6 +119,26 @@ static int open_file(const struct opening *opening, const char *name, uint64_t *
 	return fd;
 }
 
+static bool stopped(const struct opening *opening)
+{
+	const int *stop = opening->options->areas[0].stop;
+
+	return stop && kvr_load_relaxed(stop);
+}
+
+/* A signal, and a process that is stopped and goes on, may interrupt it on tmpfs: it is no lack of room then. */
+static int fill(const struct opening *opening, int fd, uint64_t bytes)
+{
+	int error;
+
+	do {
+		if (fault_point("keep_file/allocate"))
+			return -ENOSPC;
+		error = fault_point("keep_file/interrupted") ? -EINTR : -posix_fallocate(fd, 0, (off_t)bytes);
+	} while (error == -EINTR && !stopped(opening));
+	return error;
+}
+
 /* All of it is there afterwards, so that no store can end in SIGBUS. */
 static int allocate(const struct opening *opening, int fd, const char *name, uint64_t bytes)
 {
@@ -126,14 +148,12 @@ static int allocate(const struct opening *opening, int fd, const char *name, uin
 	if (ftruncate(fd, (off_t)bytes) != 0)
 		error = -errno;
 	if (!error)
-		error = fault_point("keep_file/allocate") ? -ENOSPC : -posix_fallocate(fd, 0, (off_t)bytes);
-	if (!error)
-		return 0;
+		error = fill(opening, fd, bytes);
+	if (!error || error == -EINTR)
+		return error;
 	log_error("l1: %s for %s/%s cannot be had: %s; make the file system larger (mount -o remount,size=...), or L1 "
 		  "smaller",
 		text_size(size, bytes), opening->options->directory, name, strerror(-error));
-	if (ftruncate(fd, 0) != 0)
-		log_warn("l1: %s/%s could not be emptied: %s", opening->options->directory, name, strerror(errno));
 	return error;
 }
 
@@ -143,6 +163,19 @@ static int stale(const struct opening *opening, const char *why)
 		  "%s/index to begin with an empty cache",
 		opening->options->directory, why, opening->options->directory);
 	return -ESTALE;
+}
+
+/* None yet, or what a server left that did not come to its end: nothing is in it, whatever its size. A file that is not ours is not. */
+static bool headless(int fd, uint64_t bytes)
+{
+	static const char none[sizeof(((struct keep_head *)0)->magic)];
+	struct keep_head head;
+
+	if (bytes == 0)
+		return true;
+	if (pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) || head.check != 0)
+		return false;
+	return memcmp(head.magic, none, sizeof(none)) == 0 || memcmp(head.magic, KEEP_MAGIC, sizeof(none)) == 0;
 }
 
 static int open_index(struct opening *opening)
@@ -159,7 +192,8 @@ static int open_index(struct opening *opening)
 		log_error("l1: %s is used by another server", opening->options->directory);
 		return -EBUSY;
 	}
-	if (bytes == 0)
+	opening->fresh = headless(file->index_fd, bytes);
+	if (opening->fresh)
 		error = allocate(opening, file->index_fd, "index", file->index_bytes);
 	else if (bytes != file->index_bytes)
 		error = stale(opening, "it was written for an L1 of another size, or by another version");
@@ -175,7 +209,7 @@ static int open_index(struct opening *opening)
 	return 0;
 }
 
-static int open_area(struct opening *opening, uint32_t number, bool fresh)
+static int open_area(struct opening *opening, uint32_t number)
 {
 	struct l1_map_options options = opening->options->areas[number];
 	uint64_t bytes = opening->geometry.area_bytes[number], found = 0;
@@ -186,7 +220,7 @@ static int open_area(struct opening *opening, uint32_t number, bool fresh)
 	fd = open_file(opening, name, &found);
 	if (fd < 0)
 		return fd;
-	if (fresh)
+	if (opening->fresh)
 		error = allocate(opening, fd, name, bytes);
 	else if (found != bytes)
 		error = stale(opening, "a file of L1 has another size");
@@ -209,7 +243,6 @@ static int open_keep(struct opening *opening)
 static int open_all(struct opening *opening)
 {
 	struct keep_file *file = opening->file;
-	bool fresh;
 	int error = open_directory(opening);
 
 	for (uint32_t i = 0; !error && i < opening->options->area_count; i++)
@@ -218,18 +251,37 @@ static int open_all(struct opening *opening)
 		error = open_index(opening);
 	if (error)
 		return error;
-	fresh = ((const struct keep_head *)file->index)->check == 0;
-	if (!fresh)
+	if (!opening->fresh)
 		error = open_keep(opening);
 	for (uint32_t i = 0; !error && i < opening->options->area_count; i++) {
-		error = open_area(opening, i, fresh);
+		error = open_area(opening, i);
 		if (!error)
 			file->area_count = i + 1;
 	}
 	/* Areas are there before the index says so. */
-	if (!error && fresh)
+	if (!error && opening->fresh)
 		error = open_keep(opening);
 	return error;
+}
+
+/* Memory that was had for nothing: it would be taken until the directory is removed. */
+static void give_back(const struct opening *opening)
+{
+	char name[16];
+
+	for (uint32_t i = 0; i < opening->options->area_count; i++) {
+		int fd;
+
+		snprintf(name, sizeof(name), "l1.%u", i);
+		fd = openat(opening->directory, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		if (fd >= 0 && ftruncate(fd, 0) != 0)
+			log_warn("l1: %s/%s could not be emptied: %s", opening->options->directory, name,
+				strerror(errno));
+		if (fd >= 0)
+			close(fd);
+	}
+	if (ftruncate(opening->file->index_fd, 0) != 0)
+		log_warn("l1: %s/index could not be emptied: %s", opening->options->directory, strerror(errno));
 }
 
 int keep_file_open(const struct keep_file_options *options, struct keep_file *file)
@@ -245,6 +297,8 @@ int keep_file_open(const struct keep_file_options *options, struct keep_file *fi
 	opening.geometry.chunk_tokens = options->chunk_tokens;
 	read_boot(opening.geometry.boot);
 	error = open_all(&opening);
+	if (error && opening.fresh)
+		give_back(&opening);
 	if (opening.directory >= 0)
 		close(opening.directory);
 	if (error)

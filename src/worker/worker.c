@@ -42,7 +42,7 @@ static int set_sizes(struct worker *worker)
 		2 * slots + 4 * (uint64_t)options->connections_max + 16 > RING_CAPACITY_MAX) {
 		log_error(
 			"worker: %u connections with %u credits need %llu receives and %llu completions, the device %s "
-			"has %u and %u",
+			"has %u and %u: fewer clients, credits or send-depth",
 			options->connections_max, options->credits, (unsigned long long)slots,
 			(unsigned long long)completions, worker->device->name, limits->max_recv_wr, limits->max_cqe);
 		return -EINVAL;

@@ -74,6 +74,8 @@ static void contradictions_name_the_options(void **state)
 	assert_refused("l2 = floppy:/x\n", "--l2 floppy:/x: there is no such kind of place; there is: file");
 	assert_refused(
 		"l2 = /x\n", "--l2 /x: it names no kind; write KIND:PLACE, then ?name=value&name=value as wanted");
+	assert_refused("l2 = file:/x\nl2 = file:/y\nl2 = file:/x?size=1GiB\n",
+		"--l2 file:/x?size=1GiB: that place is given twice");
 	assert_refused("l2 = file:x\n", "--l2 file:x: the directory is not named from / on");
 	assert_refused("l2 = file:/x?sizze=1\n", "--l2 file:/x?sizze=1:1: unknown option sizze; did you mean size?");
 	assert_refused("l2 = file:/1\nl2 = file:/2\nl2 = file:/3\nl2 = file:/4\nl2 = file:/5\n",

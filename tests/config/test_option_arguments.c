@@ -92,6 +92,7 @@ static void every_refusal_names_the_flag(void **state)
 	assert_refused("unknown option --l1-szie; did you mean --l1-size?", "--l1-szie", "1");
 	assert_refused("unknown option --qqqqqqqqqqq; sampled --help lists all", "--qqqqqqqqqqq=1");
 	assert_refused("unknown option --hepl; did you mean --help?", "--hepl");
+	assert_refused("--help is a flag and takes no value", "--help=1");
 	assert_refused("unknown option -x; options begin with --, and sampled --help lists all", "-x");
 	assert_refused("--seed is given twice", "--seed", "1", "--seed=1");
 	assert_refused("--l1-size 1 is out of range; allowed: 64MiB to 64TiB", "--l1-size", "1");

@@ -226,6 +226,19 @@ static int plan_http(const struct kvraild_settings *settings, struct kvraild_pla
 		"--admin-token-file", settings->admin_token_file, 16, plan->token, sizeof(plan->token), error);
 }
 
+/* Each would take the other's files for a stranger's, and both would write everything. */
+static bool l2_given_before(const struct kvraild_plan *plan, uint32_t number)
+{
+	const struct place *place = &plan->l2[number].place;
+
+	for (uint32_t i = 0; i < number; i++) {
+		if (strcmp(plan->l2[i].place.kind, place->kind) == 0 &&
+			strcmp(plan->l2[i].place.where, place->where) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int plan_l2(const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error)
 {
 	int result = 0;
@@ -233,8 +246,14 @@ static int plan_l2(const struct kvraild_settings *settings, struct kvraild_plan 
 	if (settings->l2.count > L2_ADAPTERS_MAX)
 		return refuse(error, "--l2: %u places are given, at most %u are possible", settings->l2.count,
 			L2_ADAPTERS_MAX);
-	for (uint32_t i = 0; !result && i < settings->l2.count; i++)
+	for (uint32_t i = 0; !result && i < settings->l2.count; i++) {
 		result = l2_place_read(settings->l2.items[i], &plan->l2[i], error);
+		if (!result && l2_given_before(plan, i)) {
+			snprintf(error->text, sizeof(error->text), "--l2 %.400s: that place is given twice",
+				settings->l2.items[i]);
+			result = -EINVAL;
+		}
+	}
 	plan->l2_count = settings->l2.count;
 	return result;
 }
