@@ -1,4 +1,6 @@
 // bench_sim.cc - simulated requests per second: a server, its clients and the fabric between them in one thread, with virtual time.
+// lookup: 4 chunks, all hits; retrieve: a chunk of one block; store: a chunk of one block that is not there, and evicts another; mix: these
+// and pings, in turn.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -14,10 +16,11 @@
 namespace
 {
 
-constexpr uint64_t l1_bytes = 16u << 20;
-constexpr uint32_t chunk_tokens = 16, chunks = 4, blocks = 64, block_bytes = 1024, depth = 32;
+// L1 has room for fewer chunks than one engine's documents have, so that a STORE always moves bytes and evicts.
+constexpr uint64_t l1_bytes = 8 * L1_PAGE_BYTES;
+constexpr uint32_t chunk_tokens = 16, chunks = 4, documents = 1024, blocks = 64, block_bytes = 1024, depth = 32;
 
-enum Operation { PING, LOOKUP, RETRIEVE };
+enum Operation { PING, LOOKUP, RETRIEVE, STORE, MIX };
 
 struct World;
 
@@ -25,8 +28,10 @@ struct Engine {
 	World *world;
 	verbs_device *device;
 	kvr_client *client;
-	kvr_session *session;
+	kvr_session *session;                 /* of what all engines share, and look up and retrieve */
+	std::vector<kvr_session *> documents; /* of one chunk each, of this engine alone */
 	uint32_t registration;
+	uint64_t submitted = 0;
 	std::vector<uint8_t> pool;
 	std::vector<kvr_ticket> tickets; /* a ring: `oldest` is waited for */
 	size_t oldest = 0;
@@ -102,16 +107,43 @@ bool wait(World &world, Engine &engine, kvr_ticket ticket)
 	return !error && !result.error;
 }
 
-int submit_transfer(Engine &engine, bool store, kvr_ticket *ticket)
+int submit_transfer(kvr_session *session, bool store, uint32_t count, kvr_ticket *ticket)
 {
 	static const uint32_t ids[chunks] = { 0, 1, 2, 3 };
-	kvr_blocks list = { ids, store ? chunks : 1 };
+	kvr_blocks list = { ids, count };
 	kvr_transfer transfer = KVR_TRANSFER_INIT;
 
-	transfer.chunk_count = store ? chunks : 1;
+	transfer.chunk_count = count;
 	transfer.group_count = 1;
 	transfer.groups = &list;
-	return client_submit_transfer(engine.session, store, &transfer, ticket);
+	return client_submit_transfer(session, store, &transfer, ticket);
+}
+
+bool make_session(Engine &engine, const char *id, uint32_t first_token, uint32_t count, kvr_session **session)
+{
+	uint32_t tokens[chunks * chunk_tokens];
+
+	for (uint32_t i = 0; i < count * chunk_tokens; i++)
+		tokens[i] = first_token + i;
+	return !client_session_create(engine.client, engine.registration, id, nullptr, session) &&
+		!client_session_tokens(*session, tokens, static_cast<size_t>(count) * chunk_tokens);
+}
+
+bool make_sessions(Engine &engine, unsigned number)
+{
+	char id[32];
+
+	std::snprintf(id, sizeof(id), "engine %u", number);
+	engine.documents.resize(documents);
+	for (uint32_t i = 0; i < documents; i++) {
+		char name[32];
+
+		std::snprintf(name, sizeof(name), "engine %u document %u", number, i);
+		if (!make_session(
+			    engine, name, 1000 + (number * documents + i) * chunk_tokens, 1, &engine.documents[i]))
+			return false;
+	}
+	return make_session(engine, id, 0, chunks, &engine.session);
 }
 
 bool begin_engine(World &world, Engine &engine, unsigned number)
@@ -124,8 +156,6 @@ bool begin_engine(World &world, Engine &engine, unsigned number)
 	kvr_options user = fresh;
 	client_options options{};
 	verbs_open open{};
-	uint32_t tokens[chunks * chunk_tokens];
-	char id[16];
 	kvr_ticket ticket;
 
 	open.fabric = world.fabric;
@@ -148,12 +178,8 @@ bool begin_engine(World &world, Engine &engine, unsigned number)
 	if (client_submit_register(engine.client, &model, &layout, nullptr, &engine.registration, &ticket) ||
 		!wait(world, engine, ticket))
 		return false;
-	std::snprintf(id, sizeof(id), "engine %u", number);
-	for (uint32_t i = 0; i < chunks * chunk_tokens; i++)
-		tokens[i] = i;
-	return !client_session_create(engine.client, engine.registration, id, nullptr, &engine.session) &&
-		!client_session_tokens(engine.session, tokens, chunks * chunk_tokens) &&
-		!submit_transfer(engine, true, &ticket) && wait(world, engine, ticket);
+	return make_sessions(engine, number) && submit_transfer(engine.session, true, chunks, &ticket) == 0 &&
+		wait(world, engine, ticket);
 }
 
 void end(World &world)
@@ -178,18 +204,27 @@ void end(World &world)
 
 int submit(Engine &engine, Operation operation, kvr_ticket *ticket)
 {
+	static const Operation mixed[] = { LOOKUP, RETRIEVE, PING, STORE };
+	uint64_t number = engine.submitted++;
+
+	if (operation == MIX) {
+		operation = mixed[number % 4];
+		number /= 4;
+	}
 	if (operation == PING)
 		return client_submit_ping(engine.client, ticket);
 	if (operation == LOOKUP)
 		return client_submit_lookup(engine.session, KVR_LOOKUP_NO_LOCK, ticket);
-	return submit_transfer(engine, false, ticket);
+	if (operation == RETRIEVE)
+		return submit_transfer(engine.session, false, 1, ticket);
+	return submit_transfer(engine.documents[number % documents], true, 1, ticket);
 }
 
 // Every engine keeps `depth` requests under way; one iteration is a turn of everybody.
 void requests(benchmark::State &state, Operation operation)
 {
 	World world;
-	uint64_t done = 0;
+	uint64_t done = 0, failed = 0;
 	kvr_result result;
 	bool good;
 
@@ -223,6 +258,7 @@ void requests(benchmark::State &state, Operation operation)
 
 				if (ticket && client_take(engine.client, ticket, &result))
 					break;
+				failed += ticket != 0 && result.status != 0;
 				done += ticket != 0;
 				if (submit(engine, operation, &ticket))
 					ticket = 0;
@@ -231,6 +267,8 @@ void requests(benchmark::State &state, Operation operation)
 		}
 		world.turn();
 	}
+	if (failed > 0)
+		state.SkipWithError("a request did not end well");
 	state.counters["requests/s"] = benchmark::Counter(static_cast<double>(done), benchmark::Counter::kIsRate);
 	end(world);
 }
@@ -250,9 +288,21 @@ void retrieve(benchmark::State &state)
 	requests(state, RETRIEVE);
 }
 
+void store(benchmark::State &state)
+{
+	requests(state, STORE);
+}
+
+void mix(benchmark::State &state)
+{
+	requests(state, MIX);
+}
+
 BENCHMARK(ping)->Arg(1)->Arg(4);
 BENCHMARK(lookup)->Arg(1)->Arg(4);
 BENCHMARK(retrieve)->Arg(1)->Arg(4);
+BENCHMARK(store)->Arg(1)->Arg(4);
+BENCHMARK(mix)->Arg(1)->Arg(4);
 
 } // namespace
 

@@ -12,31 +12,6 @@ void random_init(struct random *random, uint64_t seed)
 	}
 }
 
-static uint64_t rotate_left(uint64_t value, unsigned bits)
-{
-	return (value << bits) | (value >> (64 - bits));
-}
-
-uint64_t random_next(struct random *random)
-{
-	uint64_t *state = random->state;
-	uint64_t result = rotate_left(state[1] * 5, 7) * 9;
-	uint64_t shifted = state[1] << 17;
-
-	state[2] ^= state[0];
-	state[3] ^= state[1];
-	state[1] ^= state[2];
-	state[0] ^= state[3];
-	state[2] ^= shifted;
-	state[3] = rotate_left(state[3], 45);
-	return result;
-}
-
-uint64_t random_below(struct random *random, uint64_t bound)
-{
-	return (uint64_t)(((unsigned __int128)random_next(random) * bound) >> 64);
-}
-
 bool random_chance(struct random *random, uint64_t numerator, uint64_t denominator)
 {
 	return random_below(random, denominator) < numerator;

@@ -17,9 +17,26 @@ struct random {
 
 /* Any seed is good, 0 too (it is spread by splitmix64). */
 void random_init(struct random *random, uint64_t seed);
-uint64_t random_next(struct random *random);
+static inline uint64_t random_next(struct random *random)
+{
+	uint64_t *state = random->state;
+	uint64_t fives = state[1] * 5;
+	uint64_t result = (fives << 7 | fives >> 57) * 9;
+	uint64_t shifted = state[1] << 17;
+
+	state[2] ^= state[0];
+	state[3] ^= state[1];
+	state[1] ^= state[2];
+	state[0] ^= state[3];
+	state[2] ^= shifted;
+	state[3] = state[3] << 45 | state[3] >> 19;
+	return result;
+}
 /* 0 .. bound-1, without bias that matters (multiply-shift). bound >= 1. */
-uint64_t random_below(struct random *random, uint64_t bound);
+static inline uint64_t random_below(struct random *random, uint64_t bound)
+{
+	return (uint64_t)(((unsigned __int128)random_next(random) * bound) >> 64);
+}
 /* True `numerator` times in `denominator`. */
 bool random_chance(struct random *random, uint64_t numerator, uint64_t denominator);
 

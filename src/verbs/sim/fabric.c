@@ -93,88 +93,23 @@ void sim_fabric_destroy(struct sim_fabric **fabric)
 		free(KVR_CONTAINER_OF(node, struct sim_slab, in_fabric));
 	sim_table_fini(&old->keys);
 	sim_table_fini(&old->numbers);
-	free(old->heap);
+	sim_due_fini(&old->due);
 	free(old);
 }
 
-/* ---- the event heap ------------------------------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
-/* One number for (time, sequence): compared without a branch, which no predictor could guess. */
-static inline unsigned __int128 due_key(const struct sim_due *due)
+static int events_grow(struct sim_fabric *fabric)
 {
-	return (unsigned __int128)due->at_ns << 64 | due->sequence;
-}
-
-static inline bool due_before(const struct sim_due *a, const struct sim_due *b)
-{
-	return due_key(a) < due_key(b);
-}
-
-/* The earliest of the four children from `child` on. */
-static inline uint32_t earliest_of_four(const struct sim_due *heap, uint32_t child)
-{
-	uint32_t left = child + due_before(&heap[child + 1], &heap[child]);
-	uint32_t right = child + 2 + due_before(&heap[child + 3], &heap[child + 2]);
-
-	return due_before(&heap[right], &heap[left]) ? right : left;
-}
-
-static void heap_push(struct sim_fabric *fabric, struct sim_due due)
-{
-	uint32_t place = fabric->heap_count++;
-
-	while (place > 0) {
-		uint32_t parent = (place - 1) / 4;
-
-		if (!due_before(&due, &fabric->heap[parent]))
-			break;
-		fabric->heap[place] = fabric->heap[parent];
-		place = parent;
-	}
-	fabric->heap[place] = due;
-}
-
-static struct sim_event *heap_pop(struct sim_fabric *fabric)
-{
-	struct sim_event *event = fabric->heap[0].event;
-	struct sim_due last = fabric->heap[--fabric->heap_count];
-	uint32_t place = 0;
-
-	for (;;) {
-		uint32_t child = place * 4 + 1;
-		uint32_t least = child;
-
-		if (child >= fabric->heap_count)
-			break;
-		if (child + 4 <= fabric->heap_count)
-			least = earliest_of_four(fabric->heap, child);
-		else
-			for (uint32_t i = child + 1; i < fabric->heap_count; i++)
-				least = due_before(&fabric->heap[i], &fabric->heap[least]) ? i : least;
-		if (!due_before(&fabric->heap[least], &last))
-			break;
-		fabric->heap[place] = fabric->heap[least];
-		place = least;
-	}
-	fabric->heap[place] = last;
-	return event;
-}
-
-static int heap_grow(struct sim_fabric *fabric)
-{
-	uint32_t capacity = fabric->heap_capacity + SLAB_EVENTS;
 	struct sim_slab *slab = fault_point("sim_reserve") ? NULL : malloc(sizeof(*slab));
-	struct sim_due *heap;
 
 	if (!slab)
 		return -ENOMEM;
-	heap = realloc(fabric->heap, capacity * sizeof(*heap));
-	if (!heap) {
+	if (sim_due_reserve(&fabric->due, fabric->event_count + SLAB_EVENTS)) {
 		free(slab);
 		return -ENOMEM;
 	}
-	fabric->heap = heap;
-	fabric->heap_capacity = capacity;
+	fabric->event_count += SLAB_EVENTS;
 	list_add_last(&fabric->slabs, &slab->in_fabric);
 	for (uint32_t i = 0; i < SLAB_EVENTS; i++) {
 		slab->events[i].next = fabric->free_events;
@@ -185,8 +120,8 @@ static int heap_grow(struct sim_fabric *fabric)
 
 int sim_reserve(struct sim_fabric *fabric, uint32_t count)
 {
-	while (fabric->heap_capacity - fabric->reserved < count) {
-		int error = heap_grow(fabric);
+	while (fabric->event_count - fabric->reserved < count) {
+		int error = events_grow(fabric);
 
 		if (error)
 			return error;
@@ -200,18 +135,11 @@ void sim_unreserve(struct sim_fabric *fabric, uint32_t count)
 	fabric->reserved -= count;
 }
 
-static void push(struct sim_fabric *fabric, struct sim_event *event)
-{
-	struct sim_due due = { .at_ns = event->at_ns, .sequence = event->sequence, .event = event };
-
-	heap_push(fabric, due);
-}
-
 static void schedule(struct sim_fabric *fabric, struct sim_event *event, uint64_t at_ns)
 {
 	event->at_ns = kvr_max_u64(at_ns, fabric->now_ns);
 	event->sequence = fabric->sequence++;
-	push(fabric, event);
+	sim_due_push(&fabric->due, event, fabric->now_ns);
 }
 
 static struct sim_event *take_event(struct sim_fabric *fabric)
@@ -277,7 +205,8 @@ void sim_unpark(struct sim_qp *qp)
 	while (event) {
 		struct sim_event *next = event->next;
 
-		push(qp->fabric, event); /* at its old place: what must not overtake it still does not */
+		sim_due_push(&qp->fabric->due, event,
+			qp->fabric->now_ns); /* at its old place: what must not overtake it still does not */
 		event = next;
 	}
 }
@@ -306,13 +235,15 @@ unsigned sim_fabric_step(struct sim_fabric *fabric, uint64_t now_ns, unsigned li
 {
 	unsigned delivered = 0;
 
-	while (fabric->heap_count > 0 && fabric->heap[0].at_ns <= now_ns) {
+	for (;;) {
 		struct sim_event *event;
 
-		if (delivered == limit)
+		if (delivered == limit && sim_fabric_next_ns(fabric) <= now_ns)
 			return delivered;
-		fabric->now_ns = kvr_max_u64(fabric->now_ns, fabric->heap[0].at_ns);
-		event = heap_pop(fabric);
+		event = sim_due_take(&fabric->due, fabric->now_ns, now_ns);
+		if (!event)
+			break;
+		fabric->now_ns = kvr_max_u64(fabric->now_ns, event->at_ns);
 		if (event->kind != SIM_STREAM && stalls(event))
 			park(event);
 		else
@@ -326,7 +257,7 @@ unsigned sim_fabric_step(struct sim_fabric *fabric, uint64_t now_ns, unsigned li
 
 uint64_t sim_fabric_next_ns(const struct sim_fabric *fabric)
 {
-	return fabric->heap_count > 0 ? fabric->heap[0].at_ns : UINT64_MAX;
+	return sim_due_next_ns(&fabric->due, fabric->now_ns);
 }
 
 /* ---- what a test does to the world ---------------------------------------------------------------------------- */

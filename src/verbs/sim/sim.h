@@ -3,7 +3,7 @@
  *
  *   sim_fabric ── sim_device ── sim_mr, sim_cq, sim_srq, sim_qp
  *       │                          ^ keys: lkey and rkey -> sim_mr        numbers: qp_num -> sim_qp
- *       └── event heap, ordered by (time, sequence): the order of equal times is that of scheduling, so a run is a function
+ *       └── events that are due, ordered by (time, sequence): the order of equal times is that of scheduling, so a run is a function
  *           of its seed and of the calls
  *
  * A work request of the send queue passes these points in posting order: posted, launched (on the wire), responded
@@ -59,11 +59,34 @@ struct sim_event {
 	uint64_t sequence;
 };
 
-struct sim_due {
+/*
+ * What is due, in the order of (time, sequence): a wheel of slots for the next 32 us, which is nearly everything, and a heap for what is
+ * later, or was due before and waited. A slot's events are a list in order.
+ */
+#define SIM_SLOT_SHIFT 3u /* a slot is 8 ns */
+#define SIM_SLOTS 4096u
+#define SIM_SLOT_WORDS (SIM_SLOTS / 64)
+struct sim_later {
 	uint64_t at_ns;
 	uint64_t sequence;
 	struct sim_event *event;
 };
+struct sim_due {
+	struct sim_event *slots[SIM_SLOTS];
+	uint64_t full[SIM_SLOT_WORDS]; /* bit: the slot has events */
+	uint64_t summary;              /* bit: the word of `full` is not 0 */
+	struct sim_later *heap;        /* 4-ary */
+	uint32_t heap_count;
+};
+/* Room for so many in all. 0 or -ENOMEM. */
+KVR_MUST_CHECK int sim_due_reserve(struct sim_due *due, uint32_t count);
+void sim_due_fini(struct sim_due *due);
+/* now_ns: of the fabric; it never goes back, and never beyond what is due. */
+void sim_due_push(struct sim_due *due, struct sim_event *event, uint64_t now_ns);
+/* The first one that is due at `until_ns`; NULL: none. */
+struct sim_event *sim_due_take(struct sim_due *due, uint64_t now_ns, uint64_t until_ns);
+/* UINT64_MAX: nothing is due. */
+uint64_t sim_due_next_ns(const struct sim_due *due, uint64_t now_ns);
 
 /* ---- tables --------------------------------------------------------------------------------------------------- */
 
@@ -76,14 +99,21 @@ struct sim_table {
 	struct sim_table_slot *slots;
 	uint32_t mask; /* capacity - 1 */
 	uint32_t count;
+	struct sim_table_slot recent[8]; /* found lately: each piece of a transfer asks for the same few */
 };
 /* 0 or -ENOMEM. The key must be new. */
 KVR_MUST_CHECK int sim_table_add(struct sim_table *table, uint32_t key, void *value);
-void *sim_table_find(const struct sim_table *table, uint32_t key);
+void *sim_table_look_up(struct sim_table *table, uint32_t key);
+static inline void *sim_table_find(struct sim_table *table, uint32_t key)
+{
+	const struct sim_table_slot *recent = &table->recent[key % 8];
+
+	return recent->key == key ? recent->value : sim_table_look_up(table, key);
+}
 void sim_table_remove(struct sim_table *table, uint32_t key);
 void sim_table_fini(struct sim_table *table);
 /* A random key, below `bound`, that the table does not have. */
-uint32_t sim_table_new_key(const struct sim_table *table, struct random *random, uint64_t bound);
+uint32_t sim_table_new_key(struct sim_table *table, struct random *random, uint64_t bound);
 
 /* ---- objects -------------------------------------------------------------------------------------------------- */
 
@@ -94,10 +124,9 @@ struct sim_fabric {
 	struct sim_options options;
 	struct sim_counters counters;
 
-	struct sim_due *heap; /* 4-ary */
-	uint32_t heap_count;
-	uint32_t heap_capacity; /* as many events exist */
-	uint32_t reserved;      /* events promised to those who may schedule */
+	struct sim_due due;
+	uint32_t event_count; /* that exist */
+	uint32_t reserved;    /* of them, promised to those who may schedule */
 	struct sim_event *free_events;
 	struct list_node slabs; /* of struct sim_slab */
 
@@ -189,6 +218,7 @@ struct sim_wr {
 	uint32_t pieces_left;
 	uint32_t rnr_left;
 	uint32_t events; /* scheduled or parked for it */
+	uint64_t arrived_ns;
 	bool arrived;
 	bool on_wire;  /* launched, and its bytes have not landed or been dropped yet */
 	bool touching; /* taken up by the other side: its pieces land there, or come from there */

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fault.h"
 #include "verbs/sim/sim.h"
@@ -35,6 +36,7 @@ static int grow(struct sim_table *table)
 			put(&grown, table->slots[i].key, table->slots[i].value);
 	}
 	free(table->slots);
+	memcpy(grown.recent, table->recent, sizeof(grown.recent));
 	*table = grown;
 	return 0;
 }
@@ -62,11 +64,16 @@ static uint32_t place_of(const struct sim_table *table, uint32_t key)
 	return place;
 }
 
-void *sim_table_find(const struct sim_table *table, uint32_t key)
+void *sim_table_look_up(struct sim_table *table, uint32_t key)
 {
+	struct sim_table_slot *slot;
+
 	if (!table->slots || key == 0)
 		return NULL;
-	return table->slots[place_of(table, key)].value;
+	slot = &table->slots[place_of(table, key)];
+	if (slot->key)
+		table->recent[key % 8] = *slot;
+	return slot->value;
 }
 
 void sim_table_remove(struct sim_table *table, uint32_t key)
@@ -79,6 +86,8 @@ void sim_table_remove(struct sim_table *table, uint32_t key)
 	if (!table->slots[hole].key)
 		return;
 	table->count--;
+	if (table->recent[key % 8].key == key)
+		memset(&table->recent[key % 8], 0, sizeof(table->recent[0]));
 	/* Those behind move up when their home lies at or before the hole, so that no chain breaks. */
 	for (place = (hole + 1) & table->mask; table->slots[place].key; place = (place + 1) & table->mask) {
 		uint32_t home = home_of(table, table->slots[place].key);
@@ -92,7 +101,7 @@ void sim_table_remove(struct sim_table *table, uint32_t key)
 	table->slots[hole].value = NULL;
 }
 
-uint32_t sim_table_new_key(const struct sim_table *table, struct random *random, uint64_t bound)
+uint32_t sim_table_new_key(struct sim_table *table, struct random *random, uint64_t bound)
 {
 	uint32_t key;
 
@@ -105,7 +114,5 @@ uint32_t sim_table_new_key(const struct sim_table *table, struct random *random,
 void sim_table_fini(struct sim_table *table)
 {
 	free(table->slots);
-	table->slots = NULL;
-	table->mask = 0;
-	table->count = 0;
+	memset(table, 0, sizeof(*table));
 }

@@ -169,12 +169,12 @@ static uint64_t earliest_landing(struct sim_qp *qp, const struct sim_wr *wr)
 	return kvr_max_u64(qp->landed_ns, qp->fabric->now_ns);
 }
 
-/* Transfers are on their way at the same time: one waits for those before it, and not for as long again. Pieces of one that had to
- * wait still land apart. */
-static uint64_t landing_time(struct sim_fabric *fabric, uint64_t earliest_ns)
+/* Transfers are on their way at the same time: one that waits for those before it, or for a SEND between them, does not take as long
+ * again. Pieces of one that had to wait still land apart. */
+static uint64_t landing_time(struct sim_fabric *fabric, const struct sim_wr *wr, uint64_t earliest_ns)
 {
 	uint64_t most_ns = fabric->options.delay_max_ns;
-	uint64_t at_ns = fabric->now_ns + sim_draw(fabric, 0, most_ns);
+	uint64_t at_ns = wr->arrived_ns + sim_draw(fabric, 0, most_ns);
 
 	return kvr_max_u64(at_ns, earliest_ns) + sim_draw(fabric, 0, most_ns / 8);
 }
@@ -194,7 +194,7 @@ static void scatter_in_time(struct sim_qp *qp, struct sim_wr *wr)
 		uint64_t rest = wr->length - offset;
 		/* At least one byte for each of the others. */
 		uint64_t length = left == 1 ? rest : 1 + random_below(&fabric->random, rest - left + 1);
-		uint64_t at_ns = landing_time(fabric, earliest_ns);
+		uint64_t at_ns = landing_time(fabric, wr, earliest_ns);
 		struct sim_event *piece = sim_schedule(qp, wr, SIM_PIECE, at_ns);
 
 		piece->offset = offset;
@@ -310,6 +310,7 @@ void sim_dispatch(const struct sim_event *event)
 	switch ((enum sim_event_kind)event->kind) {
 	case SIM_ARRIVE:
 		event->wr->arrived = true;
+		event->wr->arrived_ns = qp->fabric->now_ns;
 		sim_respond(qp);
 		break;
 	case SIM_AGAIN:
