@@ -63,7 +63,7 @@ int option_refuse_unknown(const struct option_table *table, const char *name, co
 	const char *names[OPTION_SPECS_MAX + KVR_COUNT_OF(option_flags)];
 	const char *dashes = source->file ? "" : "--";
 	const char *nearest;
-	char word[OPTION_WORD];
+	char word[OPTION_WORD], hint[OPTION_WORD];
 	size_t count = 0;
 
 	for (size_t i = 0; i < table->spec_count; i++) {
@@ -75,12 +75,13 @@ int option_refuse_unknown(const struct option_table *table, const char *name, co
 	nearest = text_nearest(name, names, count);
 	option_word(word, name);
 	if (nearest && strcmp(nearest, name) == 0)
-		return option_refuse(error, -EINVAL, source, "%s%s is a flag and takes no value", dashes, word);
-	if (nearest)
-		return option_refuse(error, -EINVAL, source, "unknown option %s%s; did you mean %s%s?", dashes, word,
-			dashes, nearest);
-	return option_refuse(
-		error, -EINVAL, source, "unknown option %s%s; %s --help lists all", dashes, word, table->program);
+		snprintf(hint, sizeof(hint), " is a flag and takes no value");
+	else if (nearest)
+		snprintf(hint, sizeof(hint), "; did you mean %s%s?", dashes, nearest);
+	else
+		snprintf(hint, sizeof(hint), "; %s --help lists all", table->program);
+	return option_refuse(error, -EINVAL, source, "%s%s%s%s",
+		nearest && strcmp(nearest, name) == 0 ? "" : "unknown option ", dashes, word, hint);
 }
 
 static bool option_name_good(const char *name)
