@@ -85,15 +85,15 @@ static uint32_t file_poll(struct l2_adapter *base, struct list_node *ended, uint
 	return count;
 }
 
-static void describe(const struct file_place *place, uint64_t now_ns, char *out, size_t size)
+static void describe(const struct file_place *place, char *out, size_t size)
 {
-	int error = kvr_load_relaxed(&place->stores_errno);
+	int error = kvr_load_relaxed(&place->last_errno);
 
 	if (kvr_load_relaxed(&place->gone))
 		snprintf(out, size, "the directory was removed or replaced; put it back, or start again");
 	else if (place->read_only)
 		snprintf(out, size, "read only, as configured");
-	else if (error && now_ns < kvr_load_relaxed(&place->stores_off_until_ns))
+	else if (error)
 		snprintf(out, size, "stores are dropped, loads go on: %s",
 			error == ENOSPC ? "no room, and nothing left to evict for it" : strerror(error));
 	else if (kvr_load_relaxed(&place->scanning))
@@ -127,7 +127,7 @@ static void file_get_stats(struct l2_adapter *base, struct l2_stats *stats)
 	stats->scanning = kvr_load_relaxed(&place->scanning) != 0;
 	stats->read_only = place->read_only || now_ns < kvr_load_relaxed(&place->stores_off_until_ns) ||
 		kvr_load_relaxed(&place->gone);
-	describe(place, now_ns, stats->condition, sizeof(stats->condition));
+	describe(place, stats->condition, sizeof(stats->condition));
 }
 
 static void shard_fini(struct file_shard *shard)

@@ -49,6 +49,7 @@ struct file_place {
 	uint32_t no_replace;  /* it has no rename that refuses to replace */
 	uint32_t gone;        /* the path does not lead to our directory any more */
 	int stores_errno;     /* why stores are off */
+	int last_errno;       /* why the last store found no room or no right; 0: the last one was good */
 	uint64_t stores_off_until_ns;
 	uint64_t free_bytes; /* as of free_ns, less what was admitted since */
 	uint64_t free_ns;

@@ -145,7 +145,12 @@ static uint64_t lack_of_free_space(struct file_shard *shard, uint64_t need)
 static void no_room(struct file_shard *shard, struct file_job *job)
 {
 	list_remove(&job->node);
-	kvr_counter_add(&shard->counters.errors, 1);
+	if (shard->scanned) {
+		kvr_store_relaxed(&shard->place->last_errno, ENOSPC);
+		file_shard_fail(shard, "cannot store", job->path, -ENOSPC);
+	} else {
+		kvr_counter_add(&shard->counters.errors, 1);
+	}
 	file_job_end(job, -ENOSPC);
 }
 

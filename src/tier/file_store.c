@@ -45,6 +45,8 @@ static void store_end(struct file_job *job, int status)
 		file_shard_know(shard, &job->name, job->image_bytes, true);
 		kvr_counter_add(&shard->counters.stores, 1);
 		kvr_counter_add(&shard->counters.store_bytes, job->request->identity.bytes);
+		if (kvr_load_relaxed(&shard->place->last_errno))
+			kvr_store_relaxed(&shard->place->last_errno, 0);
 	}
 	file_job_end(job, status);
 }
@@ -88,6 +90,7 @@ static int store_fail(struct file_job *job, const char *what, const char *path, 
 	if (error == -ENOSPC)
 		kvr_store_relaxed(&place->free_ns, (uint64_t)0); /* what we thought was free is not */
 	if (error == -ENOSPC || error == -EROFS || error == -EACCES || error == -EPERM) {
+		kvr_store_relaxed(&place->last_errno, -error);
 		kvr_store_relaxed(&place->stores_errno, -error);
 		kvr_store_relaxed(&place->stores_off_until_ns, job->shard->now_ns + place->check_interval_ns);
 	}

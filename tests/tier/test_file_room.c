@@ -208,6 +208,34 @@ static void a_full_disk_turns_stores_off_and_loads_go_on(void **state)
 	place_remove(&place);
 }
 
+/* Stores may be tried again at once, and rarely are: who looks between them must see it all the same. */
+static void what_keeps_stores_out_is_told_until_one_is_good(void **state)
+{
+	struct file_adapter_options options = { .check_interval_ns = 1, .capacity_bytes = 8 * FILE_LENGTH };
+	struct l2_adapter *adapter;
+	struct place place;
+
+	(void)state;
+	place_make(&place);
+	adapter = open_scanned(&place, options);
+	assert_string_equal(stats_of(adapter).condition, "");
+	fault_arm_name("file_io/write_full", 1);
+	assert_int_equal(do_store(adapter, 1, BYTES), -ENOSPC);
+	fault_arm(0);
+	assert_non_null(strstr(stats_of(adapter).condition, "no room"));
+	assert_int_equal(do_store(adapter, 2, BYTES), 0);
+	assert_string_equal(stats_of(adapter).condition, "");
+	adapter->driver->close(adapter);
+
+	/* Nothing could be evicted that makes room for it. */
+	options.capacity_bytes = FILE_LENGTH - 1;
+	adapter = open_scanned(&place, options);
+	assert_int_equal(do_store(adapter, 3, BYTES), -ENOSPC);
+	assert_non_null(strstr(stats_of(adapter).condition, "no room"));
+	adapter->driver->close(adapter);
+	place_remove(&place);
+}
+
 /* A file system of our own; false where that is not allowed. */
 static bool mount_small(const struct place *place, const char *options)
 {
@@ -352,6 +380,7 @@ int main(void)
 		cmocka_unit_test(the_number_of_objects_is_bounded_too),
 		cmocka_unit_test(after_a_restart_what_is_there_counts_and_the_oldest_goes_first),
 		cmocka_unit_test(a_full_disk_turns_stores_off_and_loads_go_on),
+		cmocka_unit_test(what_keeps_stores_out_is_told_until_one_is_good),
 		cmocka_unit_test(a_small_file_system_is_neither_filled_nor_kept_from_others),
 		cmocka_unit_test(a_file_system_that_others_have_filled_gives_no_room_but_what_we_free),
 		cmocka_unit_test(a_read_only_file_system_is_refused_unless_it_was_meant),
