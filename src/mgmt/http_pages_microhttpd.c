@@ -126,9 +126,18 @@ static enum MHD_Result handle_readyz(struct http_request *request)
 	const struct http *http = request->http;
 	const char *why = http->options.not_ready(http->options.context, http->now_ns);
 
+	struct text degraded = { NULL, 0, 0, false };
+	enum MHD_Result result;
+
 	if (why)
 		return answer_words(request, MHD_HTTP_SERVICE_UNAVAILABLE, "not ready: %s", why);
-	return answer_words(request, MHD_HTTP_OK, "ready");
+	/* L1 serves without it, and a restart would not help: the load balancer is not told to look elsewhere. */
+	if (status_degraded(http->options.sources, http->now_ns, &degraded) && degraded.bytes)
+		result = answer_words(request, MHD_HTTP_OK, "ready, degraded: %s", degraded.bytes);
+	else
+		result = answer_words(request, MHD_HTTP_OK, "ready");
+	text_fini(&degraded);
+	return result;
 }
 
 static enum MHD_Result handle_page(struct http_request *request, const char *type,

@@ -125,6 +125,7 @@ static int server_init_l2(struct server *server)
 	options.cache = server->cache;
 	options.l1 = server->l1;
 	options.callbacks = prefetch_l2_callbacks;
+	options.seed = server->options.boot_id;
 	return l2_create(&options, &server->l2);
 }
 

@@ -1,4 +1,5 @@
 /* status_json.c - /status: everything that an operator asks first, as one JSON object. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -360,8 +361,53 @@ static void loops_json(const struct status_sources *sources, uint64_t now_ns, st
 	text_append(out, "]");
 }
 
-static void place_json(struct l2_adapter *adapter, struct text *out)
+static const char *health_reason(const struct l2_health *health)
 {
+	if (health->state == L2_HEALTH_GOOD)
+		return "";
+	return health->error == -ETIMEDOUT ? "it does not answer" : strerror(-health->error);
+}
+
+bool status_degraded(const struct status_sources *sources, uint64_t now_ns, struct text *out)
+{
+	uint32_t count = sources->l2 ? l2_adapter_count(sources->l2) : 0;
+	bool degraded = false;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct l2_health health;
+		char since[TEXT_SHORT];
+
+		l2_get_health(sources->l2, i, &health);
+		if (health.state == L2_HEALTH_GOOD)
+			continue;
+		text_append(out, "%sL2 place %s has been %s for %s (%s)", degraded ? "; " : "",
+			l2_adapter_at(sources->l2, i)->name, l2_health_text(health.state),
+			text_time(since, now_ns > health.since_ns ? now_ns - health.since_ns : 0),
+			health_reason(&health));
+		degraded = true;
+	}
+	return degraded;
+}
+
+static void health_json(const struct l2_health *health, uint64_t now_ns, struct text *out)
+{
+	bool changed = health->since_ns > 0 && now_ns > health->since_ns;
+
+	string(out, "health", l2_health_text(health->state));
+	string(out, "health_reason", health_reason(health));
+	seconds(out, "health_seconds", changed ? now_ns - health->since_ns : 0);
+	seconds(out, "next_probe_seconds", health->probe_ns > now_ns ? health->probe_ns - now_ns : 0);
+	number(out, "outages", health->outages);
+	number(out, "timeouts", health->timeouts);
+	number(out, "probes", health->probes);
+	number(out, "stores_dropped", health->dropped);
+	number(out, "unanswered", health->unanswered);
+}
+
+static void place_json(const struct l2 *l2, uint32_t index, uint64_t now_ns, struct text *out)
+{
+	struct l2_adapter *adapter = l2_adapter_at(l2, index);
+	struct l2_health health;
 	struct l2_stats stats;
 
 	memset(&stats, 0, sizeof(stats));
@@ -369,6 +415,8 @@ static void place_json(struct l2_adapter *adapter, struct text *out)
 	open_object(out, NULL);
 	string(out, "name", adapter->name);
 	string(out, "kind", adapter->driver->kind);
+	l2_get_health(l2, index, &health);
+	health_json(&health, now_ns, out);
 	number(out, "objects", stats.objects);
 	number(out, "bytes", stats.bytes);
 	number(out, "capacity_bytes", stats.capacity_bytes);
@@ -388,7 +436,7 @@ static void place_json(struct l2_adapter *adapter, struct text *out)
 	text_append(out, "}");
 }
 
-static void l2_json(const struct status_sources *sources, struct text *out)
+static void l2_json(const struct status_sources *sources, uint64_t now_ns, struct text *out)
 {
 	static const char *const policies[] = { "all", "second-use", "none" };
 	const struct l2_counters *counters;
@@ -412,8 +460,16 @@ static void l2_json(const struct status_sources *sources, struct text *out)
 #undef ROW
 	open_array(out, "places");
 	for (uint32_t i = 0; i < l2_adapter_count(sources->l2); i++)
-		place_json(l2_adapter_at(sources->l2, i), out);
+		place_json(sources->l2, i, now_ns, out);
 	text_append(out, "]}");
+}
+
+static void degraded_json(const struct status_sources *sources, uint64_t now_ns, struct text *out)
+{
+	struct text words = { NULL, 0, 0, false };
+
+	string(out, "degraded", status_degraded(sources, now_ns, &words) && words.bytes ? words.bytes : "");
+	text_fini(&words);
 }
 
 void status_page_json(const struct status_sources *sources, const struct status_snapshot *snapshot,
@@ -426,12 +482,13 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	seconds(out, "uptime_seconds", now_ns - sources->started_ns);
 	boolean(out, "ready", not_ready == NULL);
 	string(out, "not_ready", not_ready ? not_ready : "");
+	degraded_json(sources, now_ns, out);
 	boolean(out, "draining", snapshot->draining);
 	l1_json(sources, snapshot, out);
 	areas_json(sources, snapshot, out);
 	heap_json(sources, out);
 	cache_json(sources, snapshot, out);
-	l2_json(sources, out);
+	l2_json(sources, now_ns, out);
 	work_json(sources, snapshot, out);
 	models_json(sources, snapshot, out);
 	clients_json(sources, now_ns, out);

@@ -399,6 +399,52 @@ static void place_metrics(const struct status_sources *sources, struct text *out
 	}
 }
 
+static void health_metrics(const struct status_sources *sources, struct text *out)
+{
+	static const struct {
+		struct counter counter;
+		const char *kind;
+	} rows[] = {
+#define ROW(name, field, kind, help) { { "l2_place_" name, help, offsetof(struct l2_health, field) }, kind }
+		ROW("outages_total", outages, "counter", "times that it was taken out, or its stores were"),
+		ROW("timeouts_total", timeouts, "counter", "of these, those because it did not answer"),
+		ROW("probes_total", probes, "counter", "attempts to take it in again"),
+		ROW("stores_dropped_total", dropped, "counter", "objects not written there because it was out"),
+		ROW("unanswered", unanswered, "gauge", "requests that it was taken out with and still has"),
+#undef ROW
+	};
+	uint32_t count = sources->l2 ? l2_adapter_count(sources->l2) : 0;
+	struct l2_health health[L2_ADAPTERS_MAX];
+
+	header(out, "l2_healthy", "gauge", "1: the place works; for: read, write");
+	for (uint32_t k = 0; k < count; k++) {
+		l2_get_health(sources->l2, k, &health[k]);
+		for (unsigned write = 0; write < 2; write++) {
+			text_append(out, "kvrail_l2_healthy{");
+			label(out, "place", l2_adapter_at(sources->l2, k)->name);
+			text_append(out, ",for=\"%s\"} %d\n", write ? "write" : "read",
+				write ? health[k].state == L2_HEALTH_GOOD : health[k].state != L2_HEALTH_OUT);
+		}
+	}
+	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++) {
+		header(out, rows[i].counter.name, rows[i].kind, rows[i].counter.help);
+		for (uint32_t k = 0; k < count; k++) {
+			text_append(out, "kvrail_%s{", rows[i].counter.name);
+			label(out, "place", l2_adapter_at(sources->l2, k)->name);
+			text_append(out, "} %" PRIu64 "\n", counter_value(&health[k], &rows[i].counter));
+		}
+	}
+}
+
+static bool is_degraded(const struct status_sources *sources, uint64_t now_ns)
+{
+	struct text words = { NULL, 0, 0, false };
+	bool degraded = status_degraded(sources, now_ns, &words);
+
+	text_fini(&words);
+	return degraded;
+}
+
 void status_page_metrics(const struct status_sources *sources, const struct status_snapshot *snapshot,
 	const char *not_ready, uint64_t now_ns, struct text *out)
 {
@@ -410,6 +456,8 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	text_append(out, "kvrail_uptime_seconds");
 	seconds(out, now_ns - sources->started_ns);
 	single(out, "ready", "gauge", "1 while requests are served", not_ready == NULL);
+	single(out, "degraded", "gauge", "1 while something does not work that the server can do without",
+		is_degraded(sources, now_ns));
 	single(out, "clients", "gauge", "control sockets open",
 		sources->control ? control_client_count(sources->control) : 0);
 	single(out, "clients_max", "gauge", "control sockets that can be open", sources->connections_max);
@@ -420,6 +468,7 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	kept_metrics(sources, out);
 	engine_metrics(sources, out);
 	place_metrics(sources, out);
+	health_metrics(sources, out);
 	control_metrics(sources, out);
 	worker_metrics(sources, out);
 	gpu_metrics(sources, out);

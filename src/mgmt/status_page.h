@@ -81,6 +81,9 @@ void status_page_json(const struct status_sources *sources, const struct status_
 void status_page_metrics(const struct status_sources *sources, const struct status_snapshot *snapshot,
 	const char *not_ready, uint64_t now_ns, struct text *out);
 
+/* Appends what does not work although the server does, in words; false, and nothing, when all does. */
+bool status_degraded(const struct status_sources *sources, uint64_t now_ns, struct text *out);
+
 /* Tokens of a model whose chunks L1 can hold when it holds nothing else; 0 when nothing is known of its size (pitfalls O09). */
 uint64_t status_model_tokens(const struct status_model *model, uint64_t l1_bytes);
 

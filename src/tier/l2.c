@@ -40,32 +40,49 @@ static void fill_defaults(struct l2_options *options)
 	default_u64(&options->backoff_ns, 100 * KVR_MS);
 	default_u64(&options->backoff_max_ns, 10 * KVR_SECOND);
 	default_u32(&options->wanted, 65536);
+	default_u32(&options->sick_after, 8);
+	default_u64(&options->timeout_ns, 10 * KVR_SECOND);
 	/* All parts of one chunk are asked for together. */
 	if (options->asks_max < L2_PARTS_MAX)
 		options->asks_max = L2_PARTS_MAX;
 }
 
-static int init_memory(struct l2 *l2)
+/* A place that is taken out may keep as many questions and loads as there can be, and is asked for no more before it has
+ * ended them. */
+static int init_pools(struct l2 *l2)
 {
 	const struct l2_options *options = &l2->options;
-	uint64_t wanted = 64;
+	uint32_t shares = 1 + options->adapter_count;
 	int error = pool_init(&l2->fetches_pool, sizeof(struct l2_fetch), options->fetches_max);
 
-	while (wanted < options->wanted)
-		wanted *= 2;
 	if (!error)
-		error = pool_init(&l2->asks_pool, sizeof(struct l2_slot), options->asks_max);
+		error = pool_init(&l2->asks_pool, sizeof(struct l2_slot), options->asks_max * shares);
 	if (!error)
-		error = pool_init(&l2->loads_pool, sizeof(struct l2_slot), options->loads_max);
+		error = pool_init(&l2->loads_pool, sizeof(struct l2_slot), options->loads_max * shares);
 	if (!error)
 		error = pool_init(
 			&l2->stores_pool, sizeof(struct l2_slot), options->store_queue * options->adapter_count);
+	return error;
+}
+
+static int init_memory(struct l2 *l2)
+{
+	uint64_t wanted = 64;
+	int error = init_pools(l2);
+	bool probes = true;
+
 	if (error)
 		return error;
+	while (wanted < l2->options.wanted)
+		wanted *= 2;
+	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
+		l2->places[i].probe.memory = aligned_alloc(L2_PROBE_BYTES, L2_PROBE_BYTES);
+		probes &= l2->places[i].probe.memory != NULL;
+	}
 	l2->wanted_mask = wanted - 1;
 	l2->wanted = calloc(wanted, sizeof(*l2->wanted));
 	l2->counters = aligned_alloc(KVR_CACHE_LINE, sizeof(*l2->counters));
-	if (fault_point("l2/memory") || !l2->wanted || !l2->counters)
+	if (fault_point("l2/memory") || !probes || !l2->wanted || !l2->counters)
 		return -ENOMEM;
 	memset(l2->wanted, 0, wanted * sizeof(*l2->wanted)); /* touched now, not in a step */
 	memset(l2->counters, 0, sizeof(*l2->counters));
@@ -78,6 +95,8 @@ static void free_memory(struct l2 *l2)
 	pool_fini(&l2->asks_pool);
 	pool_fini(&l2->loads_pool);
 	pool_fini(&l2->stores_pool);
+	for (uint32_t i = 0; i < L2_ADAPTERS_MAX; i++)
+		free(l2->places[i].probe.memory);
 	free(l2->wanted);
 	free(l2->counters);
 	free(l2);
@@ -111,9 +130,12 @@ int l2_create(const struct l2_options *options, struct l2 **out)
 	list_init(&l2->fetches);
 	list_init(&l2->unlocking);
 	list_init(&l2->unpublished);
+	list_init(&l2->lost);
+	random_init(&l2->random, options->seed);
 	for (uint32_t i = 0; i < options->adapter_count; i++) {
 		l2->places[i].adapter = options->adapters[i];
 		list_init(&l2->places[i].queue);
+		list_init(&l2->places[i].sent);
 		list_init(&l2->places[i].unsent);
 	}
 	error = init_memory(l2);
@@ -172,17 +194,6 @@ void l2_destroy(struct l2 **pointer)
 
 /* ---- adapters ---- */
 
-void l2_place_failed(const struct l2 *l2, uint32_t *failures, uint64_t *until_ns)
-{
-	uint64_t pause = l2->options.backoff_ns;
-
-	if (++*failures < L2_FAILURES)
-		return;
-	for (uint32_t n = L2_FAILURES; n < *failures && pause < l2->options.backoff_max_ns; n++)
-		pause *= 2;
-	*until_ns = l2->now_ns + kvr_min_u64(pause, l2->options.backoff_max_ns);
-}
-
 static bool try_send(struct l2 *l2, struct l2_slot *slot)
 {
 	struct l2_adapter *adapter = l2->places[slot->adapter].adapter;
@@ -199,7 +210,8 @@ void l2_send(struct l2 *l2, struct l2_slot *slot)
 	struct l2_place *place = &l2->places[slot->adapter];
 
 	slot->sent = false;
-	place->reading++;
+	if (place->reading++ == 0)
+		place->ways[L2_READS].answered_ns = l2->now_ns;
 	if (!list_empty(&place->unsent) || !try_send(l2, slot))
 		list_add_last(&place->unsent, &slot->request.node);
 }
@@ -225,12 +237,18 @@ static void take_ended(struct l2 *l2, struct l2_slot *slot)
 {
 	struct l2_place *place = &l2->places[slot->adapter];
 
+	if (slot == &place->probe.slot) {
+		l2_probe_ended(l2, slot);
+		return;
+	}
 	if (slot->request.operation == L2_STORE) {
 		place->storing--;
+		place->ways[L2_WRITES].answered_ns = l2->now_ns;
 		l2_store_ended(l2, slot);
 		return;
 	}
 	place->reading--;
+	place->ways[L2_READS].answered_ns = l2->now_ns;
 	if (slot->request.operation == L2_LOAD)
 		l2_load_ended(l2, slot);
 	else
@@ -245,7 +263,7 @@ static bool poll_place(struct l2 *l2, struct l2_place *place)
 
 	if (adapter->driver->step)
 		busy = adapter->driver->step(adapter, l2->now_ns);
-	if (place->storing + place->reading == 0)
+	if (place->storing + place->reading == 0 && !place->probe.slot.sent)
 		return busy;
 	list_init(&ended);
 	if (adapter->driver->poll(adapter, &ended, L2_STEP_ENDED) == 0)
@@ -282,12 +300,15 @@ bool l2_step(struct l2 *l2, uint64_t now_ns)
 	l2->now_ns = now_ns;
 	l2->turn = l2->turn == UINT32_MAX ? 1 : l2->turn + 1;
 	if (l2_idle(l2)) {
-		for (uint32_t i = 0; i < l2->options.adapter_count; i++)
+		for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
 			busy |= poll_place(l2, &l2->places[i]);
+			busy |= l2_health_step(l2, i);
+		}
 		return busy;
 	}
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
 		busy |= poll_place(l2, &l2->places[i]);
+		busy |= l2_health_step(l2, i);
 		busy |= send_unsent(l2, &l2->places[i]);
 	}
 	busy |= l2_publish_step(l2);
@@ -302,7 +323,11 @@ bool l2_step(struct l2 *l2, uint64_t now_ns)
 
 bool l2_idle(const struct l2 *l2)
 {
-	return pool_used(&l2->fetches_pool) == 0 && pool_used(&l2->stores_pool) == 0;
+	uint32_t stores = pool_used(&l2->stores_pool);
+
+	for (uint32_t i = 0; l2->leaving && i < l2->options.adapter_count; i++)
+		stores -= l2->places[i].ways[L2_WRITES].lost;
+	return pool_used(&l2->fetches_pool) == 0 && stores == 0 && (l2->leaving || list_empty(&l2->lost));
 }
 
 uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns)
@@ -313,11 +338,15 @@ uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns)
 		return now_ns + L2_POLL_NS;
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
 		const struct l2_place *place = &l2->places[i];
+		uint32_t lost = place->ways[L2_READS].lost + place->ways[L2_WRITES].lost;
 
-		if (place->storing + place->reading > 0)
+		if (place->storing + place->reading > lost || place->probe.slot.sent)
 			return now_ns + L2_POLL_NS;
+		if (lost > 0)
+			next = kvr_min_u64(next, now_ns + L2_LOST_POLL_NS);
 		if (place->waiting > 0)
-			next = kvr_min_u64(next, kvr_max_u64(place->store_until_ns, now_ns));
+			next = kvr_min_u64(next, kvr_max_u64(place->ways[L2_WRITES].until_ns, now_ns));
+		next = kvr_min_u64(next, kvr_max_u64(l2_health_next_ns(l2, i), now_ns));
 	}
 	return next;
 }
@@ -353,26 +382,43 @@ static uint32_t list_length(const struct list_node *head)
 	return length;
 }
 
+static int verify_place(const struct l2_place *place)
+{
+	uint32_t lost = place->ways[L2_READS].lost + place->ways[L2_WRITES].lost;
+
+	if (list_length(&place->queue) == place->waiting && list_length(&place->sent) == place->storing &&
+		lost <= place->storing + place->reading)
+		return 0;
+	log_error("L2: the queues of %s have not the length that was counted", place->adapter->name);
+	return -EILSEQ;
+}
+
 int l2_verify(const struct l2 *l2)
 {
-	uint32_t stores = 0, loads = 0, tenants = 0;
+	uint32_t stores = 0, loads = 0, asks = 0, tenants = 0, lost = 0;
 
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
-		stores += l2->places[i].waiting + l2->places[i].storing;
-		if (list_length(&l2->places[i].queue) != l2->places[i].waiting) {
-			log_error(
-				"L2: the queue of %s has not the length that was counted", l2->places[i].adapter->name);
-			return -EILSEQ;
-		}
+		const struct l2_place *place = &l2->places[i];
+		int error = verify_place(place);
+
+		if (error)
+			return error;
+		stores += place->waiting + place->storing;
+		lost += place->ways[L2_READS].lost;
 	}
-	list_for_each(node, &l2->fetches)
+	list_for_each(node, &l2->fetches) {
 		loads += KVR_CONTAINER_OF(node, struct l2_fetch, node)->loads;
+		asks += KVR_CONTAINER_OF(node, struct l2_fetch, node)->asks;
+	}
 	for (uint32_t i = 0; i < L2_TENANTS; i++)
 		tenants += l2->tenant_loads[i];
-	if (stores != pool_used(&l2->stores_pool) || loads != l2->loads || loads != pool_used(&l2->loads_pool) ||
-		tenants != loads) {
-		log_error("L2: %u stores and %u loads are counted, %u and %u are in use", stores, loads,
-			pool_used(&l2->stores_pool), pool_used(&l2->loads_pool));
+	if (stores != pool_used(&l2->stores_pool) || loads != l2->loads || asks != l2->asks || tenants != loads ||
+		loads + asks + lost != pool_used(&l2->loads_pool) + pool_used(&l2->asks_pool) ||
+		lost != list_length(&l2->lost)) {
+		log_error(
+			"L2: %u stores, %u loads, %u questions and %u lost ones are counted, %u, %u and %u are in use",
+			stores, loads, asks, lost, pool_used(&l2->stores_pool), pool_used(&l2->loads_pool),
+			pool_used(&l2->asks_pool));
 		return -EILSEQ;
 	}
 	if (l2_idle(l2) && (l2->load_bytes || l2->store_bytes)) {

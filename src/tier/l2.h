@@ -13,9 +13,13 @@
  * what is there at any moment is a prefix. Memory of a LOAD stays staged until the adapter has said that the request has
  * ended, whatever became of the fetch; what lands late is published like anything else.
  *
- * Loads in flight are bounded by number and bytes; the next one is of the tenant that has the fewest under way. An
- * adapter that fails is left alone for a while, twice as long each time: stores wait in its queue, and lookups take it
- * for empty.
+ * Loads in flight are bounded by number and bytes; the next one is of the tenant that has the fewest under way.
+ *
+ * A place that fails is left alone for a while, twice as long each time: stores wait in its queue, and lookups take it
+ * for empty. One that goes on failing, or has not answered for timeout_ns, is taken out: its queue is dropped, stores to
+ * it are not taken, and what it has not answered is not waited for. Then it is probed, with pauses that grow, by an
+ * object of the engine's own that is stored, loaded and removed, until it works again. Where only stores fail only
+ * stores are given up.
  *
  * Owner: the management core. No call allocates, blocks or enters the kernel (but for what adapter.h says of submit),
  * except l2_create and l2_destroy. l2_counters and adapters' get_stats may be read by any thread.
@@ -72,6 +76,9 @@ struct l2_options {
 	uint64_t backoff_ns;      /* after a first failure; 0: 100 ms */
 	uint64_t backoff_max_ns;  /* 0: 10 s */
 	uint32_t wanted;          /* objects remembered that are in L1 only, about; 0: 65536 */
+	uint32_t sick_after;      /* failures in a row, of loads or of stores, that take a place out; 0: 8 */
+	uint64_t timeout_ns;      /* so does ending nothing of what it has for so long; 0: 10 s */
+	uint64_t seed;            /* of the jitter of probes */
 };
 
 #define L2_COUNTERS(X)                                                                                 \
@@ -80,6 +87,7 @@ struct l2_options {
 	X(stored_bytes, "bytes of them")                                                               \
 	X(store_retries, "stores that failed and were tried again")                                    \
 	X(store_dropped, "stores not taken because the queue or the pinned bytes were at their limit") \
+	X(store_dropped_out, "stores not taken because a place was out of service")                    \
 	X(store_failed, "stores given up: the place failed, or is full")                               \
 	X(fetches, "lookups that asked L2")                                                            \
 	X(fetches_refused, "lookups answered from L1 alone because too many asked L2")                 \
@@ -102,6 +110,24 @@ struct KVR_ALIGNED(KVR_CACHE_LINE) l2_counters {
 	uint64_t fetches_now, loads_now, load_bytes_now, stores_waiting, stores_now, store_bytes_now;
 };
 
+enum l2_health_state {
+	L2_HEALTH_GOOD,
+	L2_HEALTH_READ_ONLY, /* stores failed: they are dropped; what is there is read */
+	L2_HEALTH_OUT        /* nothing is asked of it but probes */
+};
+
+struct l2_health { /* of a place */
+	enum l2_health_state state;
+	int error;           /* what took it out, a negative errno: -ETIMEDOUT, it did not answer */
+	uint64_t since_ns;   /* time of the last change, 0: there was none */
+	uint64_t probe_ns;   /* time of the next probe, 0: one is under way, or none is needed */
+	uint64_t outages;    /* changes for the worse */
+	uint64_t timeouts;   /* of these, those because it did not answer */
+	uint64_t probes;     /* begun */
+	uint64_t dropped;    /* stores not taken, or thrown out of its queue, because of its state */
+	uint64_t unanswered; /* requests that it was taken out with and still has */
+};
+
 struct l2;
 struct l2_fetch;
 
@@ -114,13 +140,17 @@ void l2_destroy(struct l2 **l2);
 bool l2_step(struct l2 *l2, uint64_t now_ns);
 /* Nothing will happen before this time unless something is begun; UINT64_MAX: never. */
 uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns);
-/* Nothing waits or is under way. */
+/* Nothing waits or is under way, but for probes; once it hurries, nor does it wait for a place that was taken out. */
 bool l2_idle(const struct l2 *l2);
 /* Stores that wait for another attempt are given up, and none is tried again: the server is leaving. */
 void l2_hurry(struct l2 *l2);
 const struct l2_counters *l2_get_counters(const struct l2 *l2);
 uint32_t l2_adapter_count(const struct l2 *l2);
 struct l2_adapter *l2_adapter_at(const struct l2 *l2, uint32_t index);
+/* How a place does. Any thread. */
+void l2_get_health(const struct l2 *l2, uint32_t index, struct l2_health *health);
+/* "good", "read-only", "out". */
+const char *l2_health_text(enum l2_health_state state);
 enum l2_policy l2_get_policy(const struct l2 *l2);
 /* Lists, counts and limits: 0, or -EILSEQ after logging the first contradiction. */
 int l2_verify(const struct l2 *l2);

@@ -20,6 +20,7 @@ static void send_ask(
 	slot->adapter = place;
 	list_add_last(&fetch->requests, &slot->mine);
 	fetch->asks++;
+	l2->asks++;
 	fetch->chunks[chunk].pending++;
 	l2_send(l2, slot);
 }
@@ -46,7 +47,7 @@ static bool ask_chunk(struct l2 *l2, struct l2_fetch *fetch, uint32_t number)
 		l2_fetch_cut(fetch, number);
 		return true;
 	}
-	if (!l2_place_open(l2, place) || l2->asks_pool.free_count < fetch->parts)
+	if (!l2_place_open(l2, place) || l2->asks + fetch->parts > l2->options.asks_max)
 		return false;
 	entry = cache_find(l2->options.cache, fetch->space, digest);
 	if (entry != CACHE_NONE) {
@@ -119,25 +120,11 @@ bool l2_ask_step(struct l2 *l2)
 	return busy;
 }
 
-void l2_ask_ended(struct l2 *l2, struct l2_slot *slot)
+/* A chunk whose last answer has come. */
+static void conclude(struct l2 *l2, struct l2_fetch *fetch, uint32_t number)
 {
-	struct l2_fetch *fetch = slot->fetch;
-	struct l2_place *place = &l2->places[slot->adapter];
-	struct l2_chunk *chunk = &fetch->chunks[slot->chunk];
-	int status = slot->request.status;
+	struct l2_chunk *chunk = &fetch->chunks[number];
 
-	list_remove(&slot->mine);
-	pool_give(&l2->asks_pool, slot);
-	fetch->asks--;
-	chunk->pending--;
-	chunk->failed |= status != 0;
-	if (status == 0 || status == -ENOENT) {
-		l2_place_good(&place->read_failures, &place->read_until_ns);
-	} else if (status != -ECANCELED && status != -ETIMEDOUT) {
-		L2_COUNT(l2, load_errors, 1);
-		if (l2->now_ns >= place->read_until_ns)
-			l2_place_failed(l2, &place->read_failures, &place->read_until_ns);
-	}
 	if (chunk->pending > 0)
 		return;
 	if (!chunk->failed) {
@@ -150,6 +137,41 @@ void l2_ask_ended(struct l2 *l2, struct l2_slot *slot)
 		chunk->state = L2_CHUNK_ASK;
 		fetch->to_ask++;
 	} else {
-		l2_fetch_cut(fetch, slot->chunk);
+		l2_fetch_cut(fetch, number);
 	}
+}
+
+static void take_answer(struct l2 *l2, struct l2_slot *slot, bool there)
+{
+	struct l2_fetch *fetch = slot->fetch;
+	struct l2_chunk *chunk = &fetch->chunks[slot->chunk];
+
+	list_remove(&slot->mine);
+	fetch->asks--;
+	l2->asks--;
+	chunk->pending--;
+	chunk->failed |= !there;
+	conclude(l2, fetch, slot->chunk);
+}
+
+void l2_ask_ended(struct l2 *l2, struct l2_slot *slot)
+{
+	if (slot->lost) {
+		l2->places[slot->adapter].ways[L2_READS].lost--;
+		list_remove(&slot->mine);
+	} else {
+		if (l2_health_answer(l2, slot->adapter, L2_READS, &slot->request))
+			L2_COUNT(l2, load_errors, 1);
+		take_answer(l2, slot, slot->request.status == 0);
+	}
+	pool_give(&l2->asks_pool, slot);
+}
+
+void l2_ask_lose(struct l2 *l2, struct l2_slot *slot)
+{
+	take_answer(l2, slot, false);
+	slot->fetch = NULL;
+	slot->lost = true;
+	l2->places[slot->adapter].ways[L2_READS].lost++;
+	list_add_last(&l2->lost, &slot->mine);
 }

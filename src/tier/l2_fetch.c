@@ -184,21 +184,54 @@ static bool unlock_step(struct l2 *l2, uint32_t *budget)
 	return busy;
 }
 
-/* Requests that no adapter has yet end here. */
+/* A request that no adapter has yet ends here. */
+static void end_unsent(struct l2 *l2, struct l2_slot *slot)
+{
+	list_remove(&slot->request.node);
+	slot->request.status = -ECANCELED;
+	l2->places[slot->adapter].reading--;
+	if (slot->request.operation == L2_LOAD)
+		l2_load_ended(l2, slot);
+	else
+		l2_ask_ended(l2, slot);
+}
+
 static void drop_unsent(struct l2 *l2, struct l2_fetch *fetch)
 {
 	list_for_each_safe(node, &fetch->requests) {
 		struct l2_slot *slot = KVR_CONTAINER_OF(node, struct l2_slot, mine);
 
-		if (slot->sent)
-			continue;
-		list_remove(&slot->request.node);
-		slot->request.status = -ECANCELED;
-		l2->places[slot->adapter].reading--;
-		if (slot->request.operation == L2_LOAD)
-			l2_load_ended(l2, slot);
-		else
-			l2_ask_ended(l2, slot);
+		if (!slot->sent)
+			end_unsent(l2, slot);
+	}
+}
+
+static void lose_request(struct l2 *l2, struct l2_slot *slot)
+{
+	struct l2_adapter *adapter = l2->places[slot->adapter].adapter;
+
+	if (!slot->sent) {
+		end_unsent(l2, slot);
+		return;
+	}
+	if (slot->request.operation == L2_LOAD)
+		l2_load_lose(l2, slot);
+	else
+		l2_ask_lose(l2, slot);
+	adapter->driver->cancel(adapter, &slot->request);
+}
+
+void l2_fetch_lose(struct l2 *l2, uint32_t place)
+{
+	list_for_each(fetch_node, &l2->fetches) {
+		struct l2_fetch *fetch = KVR_CONTAINER_OF(fetch_node, struct l2_fetch, node);
+
+		list_for_each_safe(node, &fetch->requests) {
+			struct l2_slot *slot = KVR_CONTAINER_OF(node, struct l2_slot, mine);
+
+			if (slot->adapter == place)
+				lose_request(l2, slot);
+		}
 	}
 }
 

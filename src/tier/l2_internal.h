@@ -4,7 +4,9 @@
 
 #include "base/atomic.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/pool.h"
+#include "base/random.h"
 #include "tier/l1.h"
 #include "tier/l2.h"
 
@@ -19,7 +21,10 @@ KVR_BEGIN_C
 #define L2_STEP_EVICTIONS 256u
 #define L2_EVICT_LIMIT 4096u /* entries evicted for one object, as management's for a STORE */
 
-#define L2_FAILURES 4u                       /* in a row, from which on a place is left alone for a while */
+#define L2_FAILURES 4u /* in a row, from which on a place is left alone for a while */
+#define L2_CALM 6u     /* times backoff_max_ns: after so long a next illness is a new one */
+#define L2_PROBE_BYTES 4096u
+#define L2_LOST_POLL_NS ((uint64_t)10000000) /* as L2_POLL_NS, for what nobody waits for */
 #define L2_PUBLISH_NS ((uint64_t)5000000000) /* how long a full chunk table is tried */
 
 #define L2_ASK_WINDOW 64u /* chunks of one fetch that are asked for beyond those that are known */
@@ -72,24 +77,55 @@ struct l2_fetch {
 struct l2_slot {
 	struct l2_request request;
 	struct list_node
-		mine; /* fetch->requests; a store: its adapter's queue while it waits; a load that is whole: l2->unpublished */
-	struct l2_fetch *fetch;
+		mine; /* fetch->requests; a store: its place's queue or `sent`; a load that is whole: l2->unpublished */
+	struct l2_fetch *fetch; /* NULL: a store; or it is not waited for any more */
 	uint32_t adapter;
 	uint32_t chunk;    /* of the fetch */
 	uint32_t entry;    /* STORE: pinned */
 	uint32_t attempts; /* STORE */
 	bool sent;         /* the adapter has it */
+	bool lost;         /* its place was taken out meanwhile: nobody waits for it */
 	l1_ref object;
 	uint64_t until_ns; /* a load that is whole: the chunk table is tried until then */
 };
 
+enum l2_way_kind { L2_READS, L2_WRITES, L2_WAYS };
+
+struct l2_way {               /* how reading from a place goes, or writing to it */
+	uint32_t failures;    /* in a row */
+	uint32_t bad;         /* of these, in a row, those that say that the place is sick */
+	uint32_t lost;        /* requests that it was taken out with and still has */
+	uint64_t until_ns;    /* it is left alone until then */
+	uint64_t answered_ns; /* something ended, or it began to have something */
+	int error;            /* of the last failure */
+	bool out;
+};
+
+enum l2_probe_step { L2_PROBE_REST, L2_PROBE_STORE, L2_PROBE_LOAD, L2_PROBE_REMOVE };
+
+struct l2_probe { /* an object of our own that goes there and back while a place is out */
+	struct l2_slot slot;
+	enum l2_probe_step step;
+	bool stored;        /* it is there, to be removed */
+	bool reads, writes; /* what it has shown */
+	uint8_t *memory;    /* L2_PROBE_BYTES */
+	uint32_t level;     /* pauses grow with it */
+	uint64_t serial;
+	uint64_t at_ns;         /* the next one */
+	uint64_t well_since_ns; /* the place is well again; 0: it never was ill */
+};
+
 struct l2_place { /* an adapter, and how it does */
 	struct l2_adapter *adapter;
-	struct list_node queue;  /* stores that wait */
-	struct list_node unsent; /* questions and loads that it had no room for: l2_slot.request.node */
-	uint32_t waiting, storing, reading;
-	uint32_t store_failures, read_failures; /* in a row */
-	uint64_t store_until_ns, read_until_ns; /* it is left alone until then */
+	struct list_node queue;             /* stores that wait */
+	struct list_node sent;              /* stores that the adapter has */
+	struct list_node unsent;            /* questions and loads that it had no room for: l2_slot.request.node */
+	uint32_t waiting, storing, reading; /* the lost ones included */
+	struct l2_way ways[L2_WAYS];
+	struct l2_probe probe;
+	struct l2_health health;   /* for any thread: relaxed stores and loads */
+	enum l2_health_state told; /* that the log has */
+	struct log_rate log;
 };
 
 struct l2 {
@@ -100,10 +136,13 @@ struct l2 {
 	struct list_node fetches;     /* in turn */
 	struct list_node unlocking;   /* done: their locks are being dropped */
 	struct list_node unpublished; /* loads that wait for room in the chunk table */
+	struct list_node lost;        /* questions and loads of places that were taken out */
 	uint64_t now_ns;
-	uint32_t turn; /* never 0 */
-	uint64_t load_bytes, store_bytes;
-	uint32_t loads;
+	uint32_t turn;                    /* never 0 */
+	uint64_t load_bytes, store_bytes; /* without those that are lost */
+	uint64_t lost_load_bytes, lost_store_bytes;
+	uint32_t loads, asks; /* without those that are lost */
+	struct random random;
 	uint32_t tenant_loads[L2_TENANTS];
 	uint64_t *wanted; /* hashes of objects that are in L1 only; direct mapped */
 	uint64_t wanted_mask;
@@ -116,14 +155,20 @@ struct l2 {
 /* l2_store.c */
 bool l2_store_step(struct l2 *l2, uint32_t place);
 void l2_store_ended(struct l2 *l2, struct l2_slot *slot);
+/* The place does not work, and nobody has time for it: its queue is given up. Returns how many stores that were. */
+uint32_t l2_store_drop_queue(struct l2 *l2, struct l2_place *place);
+/* It is taken out: what it has is not waited for. */
+void l2_store_lose(struct l2 *l2, uint32_t place);
 
 /* l2_ask.c: is it there? */
 bool l2_ask_step(struct l2 *l2);
 void l2_ask_ended(struct l2 *l2, struct l2_slot *slot);
+void l2_ask_lose(struct l2 *l2, struct l2_slot *slot);
 
 /* l2_load.c */
 bool l2_load_step(struct l2 *l2);
 void l2_load_ended(struct l2 *l2, struct l2_slot *slot);
+void l2_load_lose(struct l2 *l2, struct l2_slot *slot);
 /* Those that wait for room in the chunk table. */
 bool l2_publish_step(struct l2 *l2);
 
@@ -134,6 +179,8 @@ void l2_fetch_lock(struct l2 *l2, struct l2_fetch *fetch, uint32_t chunk, uint32
 void l2_fetch_decide(struct l2 *l2, struct l2_fetch *fetch);
 /* Ends those that have nothing left to do, and drops locks of those that ended. */
 bool l2_fetch_step(struct l2 *l2);
+/* A place is taken out: fetches go on without what they asked of it. */
+void l2_fetch_lose(struct l2 *l2, uint32_t place);
 void l2_fill_identity(const struct l2_fetch *fetch, const uint8_t *digest, uint32_t part, struct l2_identity *identity);
 
 /* l2.c: hands the request over, now or when the adapter has room again. */
@@ -144,16 +191,23 @@ static inline bool l2_place_open(const struct l2 *l2, uint32_t place)
 	return list_empty(&l2->places[place].unsent);
 }
 
-/* l2.c: how a place does. The time that it is left alone grows with each failure in a row. */
-void l2_place_failed(const struct l2 *l2, uint32_t *failures, uint64_t *until_ns);
-static inline void l2_place_good(uint32_t *failures, uint64_t *until_ns)
-{
-	*failures = 0;
-	*until_ns = 0;
-}
+/* l2_health.c: what came of a request. True when it says that the place is sick. */
+bool l2_health_answer(struct l2 *l2, uint32_t place, enum l2_way_kind kind, const struct l2_request *request);
+/* Takes it out, probes it, takes it in, and says so. */
+bool l2_health_step(struct l2 *l2, uint32_t place);
+void l2_probe_ended(struct l2 *l2, struct l2_slot *slot);
+/* Nothing is due before. */
+uint64_t l2_health_next_ns(const struct l2 *l2, uint32_t place);
 static inline bool l2_place_reads(const struct l2 *l2, uint32_t place)
 {
-	return l2->now_ns >= l2->places[place].read_until_ns;
+	const struct l2_way *way = &l2->places[place].ways[L2_READS];
+
+	return !way->out && l2->now_ns >= way->until_ns;
+}
+/* Offers to it are taken. */
+static inline bool l2_place_stores(const struct l2 *l2, uint32_t place)
+{
+	return !l2->places[place].ways[L2_READS].out && !l2->places[place].ways[L2_WRITES].out;
 }
 
 KVR_END_C

@@ -85,6 +85,16 @@ static uint32_t entry_of(struct l2 *l2, struct l2_fetch *fetch, const uint8_t *d
 	return entry;
 }
 
+/* One is always possible; what places that were taken out keep is half of what there may be at most. */
+static bool has_room(const struct l2 *l2, uint64_t bytes)
+{
+	uint64_t most = l2->options.load_bytes_max, now = l2->load_bytes + bytes;
+
+	if (l2->loads >= l2->options.loads_max)
+		return false;
+	return l2->loads == 0 || (now <= most && now + l2->lost_load_bytes <= 2 * most);
+}
+
 /* One object of the fetch, or a step over a chunk that needs none. False: not now. */
 static bool load_one(struct l2 *l2, struct l2_fetch *fetch)
 {
@@ -97,14 +107,18 @@ static bool load_one(struct l2 *l2, struct l2_fetch *fetch)
 		fetch->loaded++;
 		return true;
 	}
+	if (l2->places[chunk->adapter].ways[L2_READS].out) {
+		chunk->failed = true;
+		all_sent(l2, fetch);
+		return true;
+	}
 	digest = l2->options.callbacks.digest(fetch->owner, fetch->loaded);
 	part = next_part(l2, fetch, entry_of(l2, fetch, digest));
 	if (part == fetch->parts) {
 		all_sent(l2, fetch);
 		return true;
 	}
-	if (!l2_place_open(l2, chunk->adapter) || l2->loads_pool.free_count == 0 ||
-		(l2->loads > 0 && l2->load_bytes + fetch->part_bytes[part] > l2->options.load_bytes_max))
+	if (!l2_place_open(l2, chunk->adapter) || !has_room(l2, fetch->part_bytes[part]))
 		return false;
 	object = cache_reserve(l2->options.cache, fetch->classes[part], 0, L2_EVICT_LIMIT);
 	if (!object) {
@@ -167,27 +181,32 @@ bool l2_load_step(struct l2 *l2)
 
 /* ---- end ---- */
 
-/* The memory is not the slot's any more. entry: where it was published; CACHE_NONE: nowhere. */
-static void close_load(struct l2 *l2, struct l2_slot *slot, uint32_t entry)
+/* The fetch does not wait for it any more. entry: where it was published; CACHE_NONE: nowhere. */
+static void leave_fetch(struct l2 *l2, struct l2_slot *slot, uint32_t entry)
 {
 	struct l2_fetch *fetch = slot->fetch;
 	struct l2_chunk *chunk = &fetch->chunks[slot->chunk];
-	uint32_t number = slot->chunk;
 
 	list_remove(&slot->mine);
 	l2->load_bytes -= slot->request.identity.bytes;
 	l2->loads--;
 	l2->tenant_loads[fetch->tenant]--;
-	slot->object = 0;
-	pool_give(&l2->loads_pool, slot);
 	fetch->loads--;
 	chunk->pending--;
 	if (entry != CACHE_NONE)
-		l2_fetch_lock(l2, fetch, number, entry);
+		l2_fetch_lock(l2, fetch, slot->chunk, entry);
 	else
 		chunk->failed = true;
 	if (chunk->state == L2_CHUNK_LOADING)
-		conclude(l2, fetch, number);
+		conclude(l2, fetch, slot->chunk);
+}
+
+/* The memory is not the slot's any more. */
+static void close_load(struct l2 *l2, struct l2_slot *slot, uint32_t entry)
+{
+	leave_fetch(l2, slot, entry);
+	slot->object = 0;
+	pool_give(&l2->loads_pool, slot);
 }
 
 /* False: the chunk table has no room now. */
@@ -224,34 +243,56 @@ bool l2_publish_step(struct l2 *l2)
 	return busy;
 }
 
-static void count_failure(struct l2 *l2, const struct l2_slot *slot)
+static void count_failure(struct l2 *l2, const struct l2_slot *slot, bool sick)
 {
-	struct l2_place *place = &l2->places[slot->adapter];
-	int status = slot->request.status;
-
-	if (status == -ENOENT) {
+	if (slot->request.status == -ENOENT)
 		L2_COUNT(l2, load_missing, 1);
-	} else if (status == -EBADMSG) {
+	else if (slot->request.status == -EBADMSG)
 		L2_COUNT(l2, load_corrupt, 1);
-	} else if (status != -ECANCELED && status != -ETIMEDOUT) {
+	else if (sick)
 		L2_COUNT(l2, load_errors, 1);
-		if (l2->now_ns >= place->read_until_ns)
-			l2_place_failed(l2, &place->read_failures, &place->read_until_ns);
-	}
+}
+
+/* Whatever it brought, nobody knows what it was for. */
+static void lost_ended(struct l2 *l2, struct l2_slot *slot)
+{
+	l2->places[slot->adapter].ways[L2_READS].lost--;
+	l2->lost_load_bytes -= slot->request.identity.bytes;
+	list_remove(&slot->mine);
+	cache_abort(l2->options.cache, slot->object);
+	slot->object = 0;
+	pool_give(&l2->loads_pool, slot);
 }
 
 void l2_load_ended(struct l2 *l2, struct l2_slot *slot)
 {
+	bool sick;
+
+	if (slot->lost) {
+		lost_ended(l2, slot);
+		return;
+	}
+	sick = l2_health_answer(l2, slot->adapter, L2_READS, &slot->request);
 	if (slot->request.status) {
-		count_failure(l2, slot);
+		count_failure(l2, slot, sick);
 		cache_abort(l2->options.cache, slot->object);
 		close_load(l2, slot, CACHE_NONE);
 		return;
 	}
-	l2_place_good(&l2->places[slot->adapter].read_failures, &l2->places[slot->adapter].read_until_ns);
 	slot->until_ns = l2->now_ns + L2_PUBLISH_NS;
 	if (publish(l2, slot))
 		return;
 	list_remove(&slot->mine);
 	list_add_last(&l2->unpublished, &slot->mine);
+}
+
+/* The memory stays staged until the adapter has ended the request. */
+void l2_load_lose(struct l2 *l2, struct l2_slot *slot)
+{
+	leave_fetch(l2, slot, CACHE_NONE);
+	slot->fetch = NULL;
+	slot->lost = true;
+	l2->lost_load_bytes += slot->request.identity.bytes;
+	l2->places[slot->adapter].ways[L2_READS].lost++;
+	list_add_last(&l2->lost, &slot->mine);
 }

@@ -63,14 +63,21 @@ static void fill_store(struct l2 *l2, struct l2_slot *slot, const struct l2_offe
 	slot->entry = offer->entry;
 }
 
+/* What places that were taken out keep is half of what there may be at most. */
+static bool has_room(const struct l2 *l2, uint64_t bytes)
+{
+	uint64_t most = l2->options.store_bytes_max, now = l2->store_bytes + bytes;
+
+	return now <= most && now + l2->lost_store_bytes <= 2 * most;
+}
+
 /* False: the limits are reached. */
 static bool enqueue(struct l2 *l2, uint32_t place, const struct l2_offer *offer, l1_ref object)
 {
 	uint64_t bytes = l1_bytes(l2->options.l1, object);
 	struct l2_slot *slot;
 
-	if (l2->places[place].waiting + l2->places[place].storing >= l2->options.store_queue ||
-		l2->store_bytes + bytes > l2->options.store_bytes_max)
+	if (l2->places[place].waiting + l2->places[place].storing >= l2->options.store_queue || !has_room(l2, bytes))
 		return false;
 	slot = pool_take(&l2->stores_pool);
 	if (!slot)
@@ -84,11 +91,28 @@ static bool enqueue(struct l2 *l2, uint32_t place, const struct l2_offer *offer,
 	return true;
 }
 
+/* False: it is to be offered again. What a place that is out has missed it goes without, when another one has it. */
+static bool enqueue_all(struct l2 *l2, const struct l2_offer *offer, l1_ref object)
+{
+	uint32_t out = 0, dropped = 0;
+
+	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
+		if (l2_place_stores(l2, i)) {
+			dropped += !enqueue(l2, i, offer, object);
+			continue;
+		}
+		out++;
+		kvr_counter_add(&l2->places[i].health.dropped, 1);
+	}
+	L2_COUNT(l2, store_dropped, dropped > 0);
+	L2_COUNT(l2, store_dropped_out, out > 0);
+	return dropped == 0 && out < l2->options.adapter_count;
+}
+
 void l2_offer(struct l2 *l2, const struct l2_offer *offer)
 {
 	l1_ref object;
 	uint64_t hash;
-	bool all = true;
 
 	if (l2->options.policy == L2_STORE_NONE || (offer->again && l2->wanted_count == 0))
 		return;
@@ -103,12 +127,8 @@ void l2_offer(struct l2 *l2, const struct l2_offer *offer)
 	if (!object)
 		return;
 	L2_COUNT(l2, offered, 1);
-	for (uint32_t i = 0; i < l2->options.adapter_count; i++)
-		all &= enqueue(l2, i, offer, object);
-	if (!all) {
-		L2_COUNT(l2, store_dropped, 1);
+	if (!enqueue_all(l2, offer, object))
 		want(l2, hash);
-	}
 }
 
 /* ---- stores ---- */
@@ -124,7 +144,12 @@ static void free_store(struct l2 *l2, struct l2_slot *slot, bool demote)
 	cache_unpin(l2->options.cache, slot->entry);
 	if (demote)
 		cache_demote(l2->options.cache, slot->entry);
-	l2->store_bytes -= slot->request.identity.bytes;
+	if (slot->lost) {
+		l2->lost_store_bytes -= slot->request.identity.bytes;
+		l2->places[slot->adapter].ways[L2_WRITES].lost--;
+	} else {
+		l2->store_bytes -= slot->request.identity.bytes;
+	}
 	slot->object = 0;
 	pool_give(&l2->stores_pool, slot);
 }
@@ -135,7 +160,7 @@ bool l2_store_step(struct l2 *l2, uint32_t number)
 	struct l2_adapter *adapter = place->adapter;
 	bool busy = false;
 
-	if (l2->now_ns < place->store_until_ns)
+	if (l2->now_ns < place->ways[L2_WRITES].until_ns)
 		return false;
 	for (unsigned n = 0; n < L2_STEP_STORES && place->storing < l2->options.stores_max; n++) {
 		struct list_node *node = list_pop_first(&place->queue);
@@ -150,10 +175,12 @@ bool l2_store_step(struct l2 *l2, uint32_t number)
 			break;
 		}
 		slot->sent = true;
+		list_add_last(&place->sent, &slot->mine);
 		place->waiting--;
-		place->storing++;
+		if (place->storing++ == 0)
+			place->ways[L2_WRITES].answered_ns = l2->now_ns;
 		busy = true;
-		if (place->store_failures >= L2_FAILURES)
+		if (place->ways[L2_WRITES].failures >= L2_FAILURES)
 			break; /* one, to see whether the place is well again */
 	}
 	return busy;
@@ -170,10 +197,10 @@ static void try_again(struct l2 *l2, struct l2_slot *slot)
 	list_add_first(&place->queue, &slot->mine);
 }
 
-/* The place does not work, and nobody has time for it. */
-static void drop_queue(struct l2 *l2, struct l2_place *place)
+uint32_t l2_store_drop_queue(struct l2 *l2, struct l2_place *place)
 {
 	struct list_node *node;
+	uint32_t dropped = 0;
 
 	while ((node = list_pop_first(&place->queue))) {
 		struct l2_slot *slot = KVR_CONTAINER_OF(node, struct l2_slot, mine);
@@ -181,38 +208,64 @@ static void drop_queue(struct l2 *l2, struct l2_place *place)
 		place->waiting--;
 		give_up(l2, slot);
 		free_store(l2, slot, false);
+		dropped++;
 	}
+	return dropped;
+}
+
+void l2_store_lose(struct l2 *l2, uint32_t number)
+{
+	struct l2_place *place = &l2->places[number];
+
+	list_for_each(node, &place->sent) {
+		struct l2_slot *slot = KVR_CONTAINER_OF(node, struct l2_slot, mine);
+
+		if (slot->lost)
+			continue;
+		slot->lost = true;
+		place->ways[L2_WRITES].lost++;
+		l2->store_bytes -= slot->request.identity.bytes;
+		l2->lost_store_bytes += slot->request.identity.bytes;
+		place->adapter->driver->cancel(place->adapter, &slot->request);
+	}
+}
+
+static bool worth_another(const struct l2 *l2, const struct l2_slot *slot)
+{
+	int status = slot->request.status;
+
+	return status != -ENOSPC && status != -EBADMSG && !l2->leaving && !slot->lost &&
+		l2_place_stores(l2, slot->adapter) && slot->attempts < l2->options.store_attempts;
 }
 
 void l2_store_ended(struct l2 *l2, struct l2_slot *slot)
 {
 	struct l2_place *place = &l2->places[slot->adapter];
-	int status = slot->request.status;
 
-	if (status == 0) {
+	list_remove(&slot->mine);
+	if (!slot->lost)
+		(void)l2_health_answer(l2, slot->adapter, L2_WRITES, &slot->request);
+	if (slot->request.status == 0) {
 		L2_COUNT(l2, stored, 1);
 		L2_COUNT(l2, stored_bytes, slot->request.identity.bytes);
-		l2_place_good(&place->store_failures, &place->store_until_ns);
 		free_store(l2, slot, l2->options.demote);
 		return;
 	}
-	if (l2->now_ns >= place->store_until_ns)
-		l2_place_failed(l2, &place->store_failures, &place->store_until_ns);
 	slot->attempts++;
-	if (status != -ENOSPC && status != -EBADMSG && !l2->leaving && slot->attempts < l2->options.store_attempts) {
+	if (worth_another(l2, slot)) {
 		try_again(l2, slot);
 		return;
 	}
 	give_up(l2, slot);
 	free_store(l2, slot, false);
 	if (l2->leaving)
-		drop_queue(l2, place);
+		(void)l2_store_drop_queue(l2, place);
 }
 
 void l2_hurry(struct l2 *l2)
 {
 	l2->leaving = true;
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++)
-		if (l2->places[i].store_failures > 0)
-			drop_queue(l2, &l2->places[i]);
+		if (l2->places[i].ways[L2_WRITES].failures > 0)
+			(void)l2_store_drop_queue(l2, &l2->places[i]);
 }

@@ -166,6 +166,68 @@ static void what_l1_evicts_is_found_again_and_by_the_next_server_too(void **stat
 	stop();
 }
 
+/* Where files are written before they have their name. */
+static void find_temporary(char *path, size_t size)
+{
+	char place[80];
+	DIR *folder;
+	struct dirent *entry;
+
+	snprintf(place, sizeof(place), "%s/sick", directory);
+	folder = opendir(place);
+	assert_non_null(folder);
+	path[0] = '\0';
+	while ((entry = readdir(folder)))
+		if (strncmp(entry->d_name, "tmp-", 4) == 0)
+			snprintf(path, size, "%s/%s", place, entry->d_name);
+	closedir(folder);
+	assert_int_not_equal(path[0], '\0');
+}
+
+static void assert_page_says(const char *path, const char *words)
+{
+	struct text page = { 0 };
+
+	assert_int_equal(http_ask(server.port, "GET", path, "", &page), 200);
+	if (!strstr(page.bytes, words))
+		fail_msg("%s does not say '%s': %s", path, words, page.bytes);
+	text_fini(&page);
+}
+
+/* Ready all the same, and everybody who looks is told (pitfalls B08, O04). */
+static void a_sick_place_is_shown_and_taken_in_again_when_it_is_well(void **state)
+{
+	struct text out = { 0 };
+	char temporary[512], place[128];
+
+	(void)state;
+	snprintf(place, sizeof(place), "file:%s/sick?size=512MiB&reserve=0", directory);
+	SERVER_START(&server, "--l2", place, "--l2-sick-after", "2");
+	assert_page_says("/readyz", "ready\n");
+	assert_page_says("/metrics", "kvrail_degraded 0\n");
+	find_temporary(temporary, sizeof(temporary));
+	on_each_file(temporary, remove_it);
+	assert_int_equal(rmdir(temporary), 0);
+	write_file(temporary, "in the way", 0600);
+	(void)replay();
+	server_process_await_log(&server, "is read only (Not a directory)", 1);
+	assert_page_says("/readyz", "ready, degraded: L2 place file:");
+	assert_page_says("/status", "\"health\":\"read-only\"");
+	assert_page_says("/metrics", ",for=\"read\"} 1\n");
+	assert_page_says("/metrics", ",for=\"write\"} 0\n");
+	assert_page_says("/metrics", "kvrail_degraded 1\n");
+	assert_int_equal(PROCESS_RUN("kvrailctl", &out, NULL, "status", "--http", server.url), 0);
+	assert_non_null(strstr(out.bytes, "DEGRADED"));
+	assert_non_null(strstr(out.bytes, "READ-ONLY for"));
+	text_fini(&out);
+	/* What is there is read. */
+	assert_true(replay() > 0);
+	assert_int_equal(unlink(temporary), 0);
+	server_process_await_log(&server, "is well again", 1);
+	assert_page_says("/readyz", "ready\n");
+	stop();
+}
+
 static void a_place_that_cannot_be_used_is_named_with_the_reason(void **state)
 {
 	struct text out = { 0 }, error = { 0 };
@@ -183,6 +245,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_l1_evicts_is_found_again_and_by_the_next_server_too),
+		cmocka_unit_test(a_sick_place_is_shown_and_taken_in_again_when_it_is_well),
 		cmocka_unit_test(a_place_that_cannot_be_used_is_named_with_the_reason),
 	};
 

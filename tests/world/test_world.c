@@ -53,6 +53,21 @@ static void each_fault_alone_is_survived(void **state)
 		assert_false(run(200 + fault, 300, fault).violated);
 }
 
+/* That they are well again in the end is one of the world's own checks (pitfalls B08). */
+static void places_of_l2_get_sick_and_well_again(void **state)
+{
+	uint64_t outages = 0;
+
+	(void)state;
+	for (uint64_t seed = 500; seed < 520 && outages < 4; seed++) {
+		struct world_report report = run(seed, 600, WORLD_L2 | WORLD_PRESSURE);
+
+		assert_false(report.violated);
+		outages += report.l2_outages;
+	}
+	assert_true(outages >= 4);
+}
+
 static void the_same_seed_gives_the_same_transcript(void **state)
 {
 	(void)state;
@@ -185,6 +200,7 @@ int main(void)
 		cmocka_unit_test(peaceful_worlds_keep_their_promises),
 		cmocka_unit_test(worlds_with_all_faults_keep_their_promises),
 		cmocka_unit_test(each_fault_alone_is_survived),
+		cmocka_unit_test(places_of_l2_get_sick_and_well_again),
 		cmocka_unit_test(the_same_seed_gives_the_same_transcript),
 		cmocka_unit_test(names_of_faults_are_read),
 		cmocka_unit_test(bytes_that_change_in_l1_are_noticed),

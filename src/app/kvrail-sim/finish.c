@@ -105,10 +105,11 @@ static void all_leave(struct world *world)
 		world->processes[i].spawn_ns = UINT64_MAX;
 	}
 	for (uint64_t until_ns = world->now_ns + WORLD_PATIENCE_NS; !world_stopped(world);) {
-		if (control_client_count(server_control(world->server)) == 0 && tiers_idle(world))
+		if (control_client_count(server_control(world->server)) == 0 && tiers_well(world))
 			return;
 		if (world->now_ns > until_ns)
-			world_violated(world, "all clients have left, and the server still has %u",
+			world_violated(world,
+				"all have left, and the server still has %u clients, or a place of L2 is not well",
 				control_client_count(server_control(world->server)));
 		world_turn(world);
 	}

@@ -48,6 +48,8 @@ static void choose_limits(struct random *random, struct world *world)
 	l2->backoff_ns = 1 + random_below(random, 2 * KVR_MS);
 	l2->backoff_max_ns = 20 * KVR_MS;
 	l2->wanted = 256;
+	l2->sick_after = 1 + (uint32_t)random_below(random, 12);
+	l2->timeout_ns = random_below(random, 3) ? KVR_MS + random_below(random, WORST_STICK_NS) : KVR_SECOND;
 	world->server_options.l2 = l2;
 	world->server_options.l2_deadline_ns = random_below(random, 4) ? 1 + random_below(random, 50 * KVR_MS) : 0;
 }
@@ -153,6 +155,18 @@ void tiers_check(struct world *world)
 				(unsigned long long)sim_place_misuses(world->places[i]));
 }
 
+bool tiers_well(struct world *world)
+{
+	for (uint32_t i = 0; tiers_idle(world) && server_l2(world->server) && i < world->place_count; i++) {
+		struct l2_health health;
+
+		l2_get_health(server_l2(world->server), i, &health);
+		if (health.state != L2_HEALTH_GOOD)
+			return false;
+	}
+	return tiers_idle(world);
+}
+
 void tiers_count(struct world *world)
 {
 	const struct l2_counters *counters;
@@ -163,4 +177,10 @@ void tiers_count(struct world *world)
 	world->report->l2_stored += counters->stored;
 	world->report->l2_loaded += counters->loaded;
 	world->report->l2_corrupt += counters->load_corrupt;
+	for (uint32_t i = 0; i < world->place_count; i++) {
+		struct l2_health health;
+
+		l2_get_health(server_l2(world->server), i, &health);
+		world->report->l2_outages += health.outages;
+	}
 }

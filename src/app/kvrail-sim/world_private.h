@@ -264,6 +264,8 @@ void tiers_trouble(struct world *world, uint64_t a, uint64_t b);
 void tiers_heal(struct world *world);
 /* Nothing is under way between L1 and L2. */
 bool tiers_idle(struct world *world);
+/* And every place is in service. */
+bool tiers_well(struct world *world);
 void tiers_check(struct world *world);
 /* The server is about to go: its numbers go into the report. */
 void tiers_count(struct world *world);

@@ -41,6 +41,8 @@ void status_head(const json_t *status, struct text *out)
 		percent(used, total), text_size(sizes[2], status_number(status, "l1.free_bytes")),
 		text_size(sizes[3], status_number(status, "l1.rounding_bytes")),
 		percent(status_number(status, "l1.rounding_bytes"), total));
+	if (status_string(status, "degraded")[0])
+		text_append(out, "  DEGRADED  %s\n", status_string(status, "degraded"));
 	text_append(out,
 		"  chunks    %" PRIu64 " of %" PRIu64 " tokens (%" PRIu64 " objects, %" PRIu64
 		" being written), %" PRIu64 " held, %" PRIu64 " evicted\n",
@@ -221,6 +223,23 @@ static void append_areas(const json_t *status, struct text *out)
 	table_fini(&table);
 }
 
+static void place_condition(const json_t *place, struct table *table)
+{
+	const char *health = status_string(place, "health"), *condition = status_string(place, "condition");
+	bool sick = health[0] && strcmp(health, "good") != 0;
+	char since[32];
+
+	if (!sick) {
+		table_cell(table, "%s%s%s", status_bool(place, "scanning") ? "being scanned " : "",
+			status_bool(place, "read_only") ? "read-only " : "", condition[0] ? condition : "good");
+		return;
+	}
+	table_cell(table, "%s for %s: %s; %" PRIu64 " probes, %" PRIu64 " stores dropped%s%s",
+		strcmp(health, "out") == 0 ? "OUT" : "READ-ONLY", duration(since, status_real(place, "health_seconds")),
+		status_string(place, "health_reason"), status_number(place, "probes"),
+		status_number(place, "stores_dropped"), condition[0] ? "; " : "", condition);
+}
+
 static void append_places(const json_t *status, struct text *out)
 {
 	struct table table = { 0, 0, 0, 0, false, NULL };
@@ -246,9 +265,7 @@ static void append_places(const json_t *status, struct text *out)
 		table_cell(&table, "%" PRIu64, status_number(place, "evicted"));
 		table_cell(&table, "%" PRIu64, status_number(place, "corrupt"));
 		table_cell(&table, "%" PRIu64, status_number(place, "errors"));
-		table_cell(&table, "%s%s%s", status_bool(place, "scanning") ? "being scanned " : "",
-			status_bool(place, "read_only") ? "read-only " : "",
-			status_string(place, "condition")[0] ? status_string(place, "condition") : "good");
+		place_condition(place, &table);
 	}
 	append_table(out, &table);
 	table_fini(&table);

@@ -90,6 +90,11 @@ static const struct option_spec specs[] = {
 	{ "l2-store-memory", OPTION_SIZE, AT(l2_store_bytes), 0, "0", "0", "64TiB", "L2",
 		"memory of L1 that these may hold; 0: a quarter of it" },
 
+	{ "l2-sick-after", OPTION_U32, AT(l2_sick_after), 0, "8", "1", "1000000", "L2",
+		"failures in a row after which a place is taken out, until a probe shows that it works again" },
+	{ "l2-timeout", OPTION_TIME, AT(l2_timeout_ns), 0, "10s", "10ms", "1h", "L2",
+		"a place that has not answered anything for so long is taken out, too" },
+
 	{ "cores", OPTION_TEXT, TEXT(cores), "auto", NULL, NULL, "Cores",
 		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. auto: what "
 		"kvrailctl topo --plan says; any: nothing is pinned" },

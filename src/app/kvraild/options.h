@@ -53,7 +53,8 @@ struct kvraild_settings {
 	struct option_list l2;
 	uint32_t l2_policy;
 	bool l2_evict_stored;
-	uint64_t l2_wait_ns, l2_load_bytes, l2_store_bytes;
+	uint64_t l2_wait_ns, l2_load_bytes, l2_store_bytes, l2_timeout_ns;
+	uint32_t l2_sick_after;
 	uint32_t l2_lookups, l2_loads, l2_stores, l2_store_queue;
 	struct option_list tenants, tenant_keys;
 	bool require_tenant;

@@ -146,6 +146,8 @@ static void fill_l2(const struct kvraild_settings *settings, struct l2_options *
 	options->stores_max = settings->l2_stores;
 	options->store_queue = settings->l2_store_queue;
 	options->store_bytes_max = settings->l2_store_bytes;
+	options->sick_after = settings->l2_sick_after;
+	options->timeout_ns = settings->l2_timeout_ns;
 }
 
 static int start_l2(struct daemon *daemon, char *detail)
