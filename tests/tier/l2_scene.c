@@ -52,7 +52,7 @@ uint32_t scene_look(struct scene *scene, uint32_t chunk)
 		l1_ref object = cache_object(scene->cache, entry, part);
 		const uint64_t *words = object ? l1_address(scene->l1, object) : NULL;
 
-		for (uint32_t i = 0; words && i < SCENE_OBJECT / 8; i += 511)
+		for (uint32_t i = 0; words && i < SCENE_OBJECT / 8; i += scene->stride)
 			assert_int_equal(words[i], scene_word(chunk, part));
 	}
 	return entry;
@@ -113,6 +113,7 @@ void scene_init(struct scene *scene, uint32_t slots, uint32_t parts, uint32_t ad
 	for (uint32_t i = 0; i < parts; i++)
 		scene->part_bytes[i] = SCENE_OBJECT;
 	scene->now = KVR_SECOND;
+	scene->stride = 511;
 	scene->faults.seed = 3;
 	scene->faults.delay_min_ns = 1000;
 	scene->faults.delay_max_ns = 50000;

@@ -22,6 +22,7 @@ struct scene {
 	struct sim_adapter_options faults;
 	uint32_t space, parts, object_class;
 	uint64_t now;
+	uint32_t stride; /* of the words of an object that are compared */
 	uint8_t model_key[32], salt[32];
 	uint64_t part_bytes[SCENE_PARTS_MAX];
 };
