@@ -2,7 +2,7 @@
  * file_adapter.h - objects as files in a directory: on a local disk, or on a file system that several servers share.
  *
  *   DIR/lock-<id>, DIR/tmp-<id>/      of each server that has the place open: its lock, its files not yet complete
- *   DIR/<3 hex digits>/<64 hex digits>.kvo      one object each; the format is in file_format.h and docs/L2_ADAPTERS.md
+ *   DIR/<3 hex digits>/<64 hex digits>.kvo      one object each; the format is in object_format.h and docs/L2_ADAPTERS.md
  *
  * Everything is done by `io_threads` threads of the adapter (and one that lists the directory at start). Each has a
  * share of the objects, by their digest, and of the capacity. The calls of adapter.h push to and pop from rings;

@@ -107,9 +107,9 @@ int file_image_verify(const struct file_job *job, uint64_t *checksum)
 {
 	const struct l2_request *request = job->request;
 	uint64_t tail = tail_bytes(job);
-	struct file_header header;
+	struct object_header header;
 
-	if (file_header_decode(job->header, &header) || !file_identity_equal(&header.identity, &request->identity))
+	if (object_header_decode(job->header, &header) || !object_identity_equal(&header.identity, &request->identity))
 		return -EBADMSG;
 	if (tail > 0) {
 		memcpy((uint8_t *)request->memory + whole_bytes(job), job->tail, tail);

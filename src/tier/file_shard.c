@@ -108,7 +108,7 @@ static bool shard_take(struct file_shard *shard)
 
 		ring_pop_end(&shard->submitted);
 		taken++;
-		if (!file_identity_good(&request->identity)) {
+		if (!object_identity_good(&request->identity)) {
 			file_request_end(shard, request, request->operation == L2_STORE ? -EINVAL : -ENOENT);
 			continue;
 		}

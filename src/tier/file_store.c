@@ -316,10 +316,10 @@ static void store_open(struct file_job *job)
 
 void file_store_go(struct file_job *job)
 {
-	struct file_header header = { .identity = job->request->identity, .checksum = job->checksum };
+	struct object_header header = { .identity = job->request->identity, .checksum = job->checksum };
 	uint64_t tail = header.identity.bytes & (FILE_BLOCK - 1);
 
-	file_header_encode(&header, job->header);
+	object_header_encode(&header, job->header);
 	memset(job->tail, 0, FILE_BLOCK);
 	memcpy(job->tail, (const uint8_t *)job->request->memory + header.identity.bytes - tail, tail);
 	store_open(job);

@@ -71,13 +71,22 @@ static void contradictions_name_the_options(void **state)
 		"http = off\nadmin-token-file = /x\n", "--admin-token-file is for the pages of --http, which is off");
 	assert_refused("admin-token-file = /nonexistent\n",
 		"--admin-token-file: /nonexistent can't be read: No such file or directory");
-	assert_refused("l2 = floppy:/x\n", "--l2 floppy:/x: there is no such kind of place; there is: file");
+	assert_refused("l2 = floppy:/x\n", "--l2 floppy:/x: there is no such kind of place; there is: file redis");
 	assert_refused(
 		"l2 = /x\n", "--l2 /x: it names no kind; write KIND:PLACE, then ?name=value&name=value as wanted");
 	assert_refused("l2 = file:/x\nl2 = file:/y\nl2 = file:/x?size=1GiB\n",
 		"--l2 file:/x?size=1GiB: that place is given twice");
 	assert_refused("l2 = file:x\n", "--l2 file:x: the directory is not named from / on");
 	assert_refused("l2 = file:/x?sizze=1\n", "--l2 file:/x?sizze=1:1: unknown option sizze; did you mean size?");
+	assert_refused("l2 = redis:somewhere\n",
+		"--l2 redis:somewhere: the server is HOST:PORT, [ADDRESS]:PORT, or the path of a Unix socket, from / on");
+	assert_refused("l2 = redis:a:1,b:2\n", "--l2 redis:a:1,b:2: several servers are named only with cluster=yes");
+	assert_refused("l2 = redis:a:1?cluster=yes&database=1\n", "--l2 redis:a:1: a cluster has database 0 alone");
+	assert_refused("l2 = redis:a:1?password-file=/nonexistent\n",
+		"--l2 redis:a:1: password-file can't be read: No such file or directory");
+	assert_refused("l2 = redis:a:1?password=x\n",
+		"--l2 redis:a:1?password=x:1: unknown option password; kvraild --l2 redis:SERVER --help lists all");
+	assert_refused("l2 = redis:a:1?expire=10us\n", "--l2 redis:a:1: expire is 1ms or more, or 0");
 	assert_refused("l2 = file:/1\nl2 = file:/2\nl2 = file:/3\nl2 = file:/4\nl2 = file:/5\n",
 		"--l2: 5 places are given, at most 4 are possible");
 	assert_refused("require-tenant = yes\n", "--require-tenant needs at least one --tenant");

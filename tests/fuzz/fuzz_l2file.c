@@ -18,16 +18,16 @@ static void demand(bool holds)
 
 static void check_header(uint8_t block[FILE_BLOCK])
 {
-	struct file_header header;
+	struct object_header header;
 	uint8_t again[FILE_BLOCK];
 
-	if (file_header_decode(block, &header))
+	if (object_header_decode(block, &header))
 		return;
-	demand(file_identity_good(&header.identity));
-	file_header_encode(&header, again);
+	demand(object_identity_good(&header.identity));
+	object_header_encode(&header, again);
 	demand(memcmp(block, again, sizeof(again)) == 0);
 	again[header.checksum % FILE_BLOCK] ^= (uint8_t)(1u << (header.identity.bytes % 8));
-	demand(file_header_decode(again, &header) != 0);
+	demand(object_header_decode(again, &header) != 0);
 }
 
 static void check_name(const char *text)

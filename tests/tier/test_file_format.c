@@ -12,9 +12,9 @@
 #include "tier/checksum.h"
 #include "tier/file_format.h"
 
-static struct file_header sample(void)
+static struct object_header sample(void)
 {
-	struct file_header header = { .checksum = UINT64_C(0x1122334455667788) };
+	struct object_header header = { .checksum = UINT64_C(0x1122334455667788) };
 
 	for (int i = 0; i < 32; i++) {
 		header.identity.model_key[i] = (uint8_t)i;
@@ -28,7 +28,7 @@ static struct file_header sample(void)
 	return header;
 }
 
-/* Written down once, by a few lines of Python from the table in file_format.h. */
+/* Written down once, by a few lines of Python from the table in object_format.h. */
 static const char golden[] = "894b56524f0d0a1a0100000000100000"
 			     "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 			     "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"
@@ -38,7 +38,7 @@ static const char golden[] = "894b56524f0d0a1a0100000000100000"
 
 static void a_header_is_the_bytes_that_the_table_says(void **state)
 {
-	struct file_header header = sample();
+	struct object_header header = sample();
 	uint8_t block[FILE_BLOCK], expected[FILE_BLOCK] = { 0 };
 	uint64_t checksum;
 
@@ -46,57 +46,57 @@ static void a_header_is_the_bytes_that_the_table_says(void **state)
 	assert_true(text_unhex(expected, (sizeof(golden) - 1) / 2, golden));
 	checksum = checksum_bytes(expected, 4088);
 	memcpy(expected + 4088, &checksum, 8);
-	file_header_encode(&header, block);
+	object_header_encode(&header, block);
 	assert_memory_equal(block, expected, FILE_BLOCK);
 }
 
 static void a_header_comes_back_as_it_was(void **state)
 {
-	struct file_header header = sample(), back;
+	struct object_header header = sample(), back;
 	uint8_t block[FILE_BLOCK];
 
 	(void)state;
-	file_header_encode(&header, block);
-	assert_int_equal(file_header_decode(block, &back), 0);
-	assert_true(file_identity_equal(&header.identity, &back.identity));
+	object_header_encode(&header, block);
+	assert_int_equal(object_header_decode(block, &back), 0);
+	assert_true(object_identity_equal(&header.identity, &back.identity));
 	assert_int_equal(back.checksum, header.checksum);
 }
 
 /* pitfalls H05 */
 static void every_flipped_bit_of_a_header_is_seen(void **state)
 {
-	struct file_header header = sample(), back;
+	struct object_header header = sample(), back;
 	uint8_t block[FILE_BLOCK];
 
 	(void)state;
-	file_header_encode(&header, block);
+	object_header_encode(&header, block);
 	for (uint32_t bit = 0; bit < FILE_BLOCK * 8; bit++) {
 		block[bit / 8] ^= (uint8_t)(1u << bit % 8);
-		assert_int_equal(file_header_decode(block, &back), -EBADMSG);
+		assert_int_equal(object_header_decode(block, &back), -EBADMSG);
 		block[bit / 8] ^= (uint8_t)(1u << bit % 8);
 	}
-	assert_int_equal(file_header_decode(block, &back), 0);
+	assert_int_equal(object_header_decode(block, &back), 0);
 }
 
 static void refused_with(uint32_t offset, const void *bytes, size_t length)
 {
-	struct file_header header = sample(), back;
+	struct object_header header = sample(), back;
 	uint8_t block[FILE_BLOCK];
 	uint64_t checksum;
 
-	file_header_encode(&header, block);
+	object_header_encode(&header, block);
 	memcpy(block + offset, bytes, length);
 	checksum = checksum_bytes(block, 4088);
 	memcpy(block + 4088, &checksum, 8);
 	memset(&back, 0x5a, sizeof(back));
-	assert_int_equal(file_header_decode(block, &back), -EBADMSG);
+	assert_int_equal(object_header_decode(block, &back), -EBADMSG);
 	assert_int_equal(back.identity.part, 0x5a5a5a5a);
 }
 
 static void fields_that_are_not_of_this_version_are_refused_though_the_checksum_is_right(void **state)
 {
 	uint32_t zero = 0, two = 2, small = 512;
-	uint64_t none = 0, large = FILE_OBJECT_MAX + 1, other = 12346;
+	uint64_t none = 0, large = OBJECT_BYTES_MAX + 1, other = 12346;
 
 	(void)state;
 	refused_with(0, "\x89KVRP", 5);
@@ -145,10 +145,10 @@ static void each_field_of_the_identity_counts(void **state)
 			break;
 		}
 		file_name_make(&digester, &b, &second);
-		assert_false(file_identity_equal(&a, &b));
+		assert_false(object_identity_equal(&a, &b));
 		assert_memory_not_equal(first.hash, second.hash, 32);
 	}
-	assert_true(file_identity_equal(&a, &a));
+	assert_true(object_identity_equal(&a, &a));
 	digester_fini(&digester);
 }
 
@@ -204,7 +204,7 @@ static void a_file_is_as_long_as_its_blocks(void **state)
 	assert_int_equal(file_image_bytes(1), 8192);
 	assert_int_equal(file_image_bytes(4096), 8192);
 	assert_int_equal(file_image_bytes(4097), 12288);
-	assert_int_equal(file_image_bytes(FILE_OBJECT_MAX), FILE_OBJECT_MAX + 4096);
+	assert_int_equal(file_image_bytes(OBJECT_BYTES_MAX), OBJECT_BYTES_MAX + 4096);
 }
 
 int main(void)

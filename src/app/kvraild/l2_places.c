@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "app/kvraild/l2_file.h"
+#include "app/kvraild/l2_redis.h"
 
 static const struct l2_kind *const kinds[] = {
 	&l2_file_kind,
+	&l2_redis_kind,
 };
 
 const struct l2_kind *l2_kind_at(uint32_t index)
