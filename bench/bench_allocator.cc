@@ -145,7 +145,7 @@ void evict(benchmark::State &state)
 		fail("no memory for the cache");
 	space = cache_space_acquire(table, 1, digest, 1);
 	auto put = [&] {
-		l1_ref object = cache_reserve(table, object_class, 0, 1);
+		l1_ref object = cache_reserve(table, 0, object_class, 0, 1);
 		uint32_t entry;
 
 		chunk++;

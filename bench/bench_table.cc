@@ -72,7 +72,7 @@ struct world {
 	{
 		uint8_t digest[CACHE_DIGEST_BYTES];
 		uint32_t entry;
-		l1_ref object = cache_reserve(table, object_class, 0, 0);
+		l1_ref object = cache_reserve(table, 0, object_class, 0, 0);
 
 		make_digest(chunk, digest);
 		if (!object || cache_publish(table, space, digest, part, object, &entry))

@@ -280,6 +280,7 @@ enum kvr_outcome {
 	KVR_NO_MEMORY = 6,    /* store: no room: everything is locked or in use */
 	KVR_FAILED_CHUNK = 7, /* the data did not arrive: the contents of its blocks are undefined */
 	KVR_CANCELED = 8,     /* canceled before it was begun */
+	KVR_NO_QUOTA = 9,     /* store: no room within the tenant's quota */
 };
 
 struct kvr_result {

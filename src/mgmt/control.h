@@ -34,6 +34,7 @@ struct control_tenant {
 	bool by_uid; /* Unix socket peers with `uid` are this tenant */
 	uint32_t uid;
 	bool may_clear;
+	struct tenant_quota quota;
 };
 
 struct control_options {

@@ -24,6 +24,8 @@
  *     |  <----------- STATUS_DONE (snapshot)         |
  *     |  CLEAR (clear_job) ----------------------->  |   of the operator: all tenants
  *     |  <----------- CLEAR_DONE (clear_job)         |
+ *     |  QUOTA (quota_job) ----------------------->  |
+ *     |  <----------- QUOTA_DONE (quota_job)         |
  *     |  DRAIN -------------------------------->     |   refuse new LOOKUP, RETRIEVE, STORE with SHUTTING_DOWN
  *     |  <----------- DRAINED                        |   no transfer and no parked request is left
  *     |  <----------- WANT_MEMORY word[0]: bytes     |   for the chunk table (tier/cache.h)
@@ -58,6 +60,7 @@ enum control_to_management {
 	MANAGEMENT_DRAIN,
 	MANAGEMENT_MEMORY,
 	MANAGEMENT_FORGET,
+	MANAGEMENT_QUOTA,
 };
 
 enum management_to_control {
@@ -71,6 +74,7 @@ enum management_to_control {
 	CONTROL_WANT_MEMORY,
 	CONTROL_GARBAGE,
 	CONTROL_FORGOTTEN,
+	CONTROL_QUOTA_DONE,
 };
 
 /* KV memory (or a scheduler's handle) of one connection. Made by the control thread. */
@@ -122,6 +126,7 @@ struct registration {
 	X(store_present_total, "chunks of a STORE that were there already")                              \
 	X(store_far_chunks_total, "chunks stored in memory of another NUMA node, the near one was full") \
 	X(store_no_memory_total, "chunks of a STORE for which there was no room")                        \
+	X(store_no_quota_total, "chunks of a STORE for which their tenant's quota had no room")          \
 	X(store_failed_total, "chunks of a STORE that did not arrive")                                   \
 	X(locks_taken_total, "read locks taken")                                                         \
 	X(locks_released_total, "read locks released")                                                   \
@@ -166,6 +171,21 @@ struct status_snapshot {
 		uint64_t token_bytes; /* of one rank; pitfalls O09 */
 		uint64_t chunks;
 	} model[STATUS_MODELS_MAX];
+	uint32_t tenant_count;
+	struct status_tenant {
+		struct cache_account_stats stats;
+		bool own_quota;
+	} tenant[CACHE_ACCOUNTS_MAX];
+	struct cache_quota default_quota;
+};
+
+/* A tenant's limits in L1 from now on. */
+struct quota_job {
+	void *control;
+	uint32_t tenant;
+	bool remove;              /* back to the default */
+	struct cache_quota quota; /* unless removed; done: what holds now */
+	uint64_t held_bytes;      /* what the tenant holds */
 };
 
 struct clear_job {

@@ -109,6 +109,8 @@ int management_create(const struct management_options *options, struct managemen
 		error = init_pools(management);
 	if (!error)
 		error = init_rings(management);
+	if (!error)
+		error = quota_init(management);
 	if (!error && options->seed) {
 		management->hash_key[0] = random_mix(options->seed);
 		management->hash_key[1] = random_mix(options->seed + 1);
@@ -144,6 +146,7 @@ void management_destroy(struct management **pointer)
 	free(management->area_lkeys);
 	free(management->worker_areas);
 	free(management->buckets);
+	free(management->quotas);
 	free(management);
 }
 
@@ -206,6 +209,10 @@ static void handle_control(struct management *management, const struct ring_mess
 		break;
 	case MANAGEMENT_CLEAR:
 		clear_job_add(management, object);
+		break;
+	case MANAGEMENT_QUOTA:
+		quota_job_run(management, object);
+		control_push(management, CONTROL_QUOTA_DONE, object, 0);
 		break;
 	case MANAGEMENT_DRAIN:
 		drain(management);

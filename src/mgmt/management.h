@@ -22,6 +22,12 @@ KVR_BEGIN_C
 /* How the management core asks for what is not in L1: mgmt/prefetch.h. */
 struct prefetch_engine;
 
+/* A tenant's limits in L1, and whether they are its own or what holds for all that have none. */
+struct tenant_quota {
+	struct cache_quota quota; /* unused when it is not its own */
+	bool own;
+};
+
 struct management_options {
 	struct cache *cache; /* the management core calls it alone from now on; stays the caller's */
 	struct l1 *l1;
@@ -31,6 +37,9 @@ struct management_options {
 	const uint32_t *area_lkeys;
 	uint32_t area_count;
 	const uint32_t *worker_areas; /* [worker]: where its chunks are put first; copied. NULL: the first area */
+	/* Tenants are the accounts of the cache. */
+	const struct tenant_quota *quotas; /* [accounts of the cache], copied; NULL: none has limits of its own */
+	struct cache_quota default_quota;
 	uint32_t connections_max;
 	uint32_t sessions_max;
 	uint32_t chain_chunks_max; /* chunks in all sessions' chains together: 36 to 100 bytes each */
@@ -43,7 +52,7 @@ struct management_options {
 	uint64_t registration_grace_ns; /* a connection that registers nothing for so long is reaped; 0: never */
 	uint64_t seed;                  /* of the sessions' hash, for runs that are replayed; 0: from the kernel */
 	struct keep *keep; /* the index beside L1, whose models it writes; NULL: L1 goes with the process */
-	const char *(*tenant_name)(void *context, uint32_t tenant); /* with keep */
+	const char *(*tenant_name)(void *context, uint32_t tenant); /* NULL: they have none; with keep they have */
 	void *context;
 	const struct prefetch_engine *prefetch; /* of L2, copied; NULL: lookups are answered from L1 alone */
 };
@@ -69,6 +78,10 @@ bool management_quiet(struct management *management);
 
 /* Takes in a model of an L1 that was kept (keep_restore), before the first step. Its number, UINT32_MAX: it cannot be. */
 uint32_t management_take_model(struct management *management, const struct keep_model *kept, uint32_t tenant);
+
+/* Logs for each tenant that holds something what its quota means for that: before the first step, when L1 was kept.
+ * Nothing is evicted by it (pitfalls F03). */
+void management_tell_quotas(const struct management *management);
 
 /* For tests and `kvrailctl check`: books against cache and lists. 0 or -EILSEQ after logging the contradiction. */
 int management_verify(struct management *management);

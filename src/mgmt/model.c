@@ -43,6 +43,7 @@ static struct model *model_make(
 	memcpy(model->key, key, sizeof(model->key));
 	model->number = pool_index(&management->models_pool, model);
 	model->tenant = tenant;
+	cache_set_account(management->cache, model->number, tenant);
 	model->world_size = world_size;
 	model_set_readers(model, readers);
 	return model;

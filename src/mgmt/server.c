@@ -100,6 +100,7 @@ static int server_init_cache(struct server *server)
 
 	memset(&options, 0, sizeof(options));
 	options.l1 = server->l1;
+	options.accounts = server->options.tenant_count;
 	options.spaces_max = server->options.sessions_max + 1024;
 	options.chunks_initial = server->options.chunks_initial;
 	options.seed = server->options.seed;
@@ -290,6 +291,7 @@ static int server_init_management(struct server *server)
 	struct mailbox *mailboxes[SERVER_WORKERS_MAX];
 	struct management_options options;
 	struct prefetch_engine engine;
+	struct tenant_quota quotas[CACHE_ACCOUNTS_MAX];
 
 	for (uint32_t i = 0; i < server->options.worker_count; i++)
 		mailboxes[i] = worker_mailbox(server->workers[i]);
@@ -298,6 +300,10 @@ static int server_init_management(struct server *server)
 	options.l1 = server->l1;
 	options.mailboxes = mailboxes;
 	options.worker_count = server->options.worker_count;
+	for (uint32_t i = 0; i < server->options.tenant_count; i++)
+		quotas[i] = server->options.tenants[i].quota;
+	options.quotas = quotas;
+	options.default_quota = server->options.default_quota;
 	options.area_lkeys = server->area_lkeys;
 	options.area_count = server->options.area_count;
 	options.worker_areas = server->options.worker_areas;
@@ -340,9 +346,14 @@ static uint32_t server_take_model(void *context, const struct keep_model *model)
 
 static int server_init_kept(struct server *server)
 {
+	int error;
+
 	if (!server->options.keep)
 		return 0;
-	return keep_restore(server->options.keep, server->l1, server->cache, server_take_model, server);
+	error = keep_restore(server->options.keep, server->l1, server->cache, server_take_model, server);
+	if (!error)
+		management_tell_quotas(server->management);
+	return error;
 }
 
 static int server_init_control(struct server *server)
@@ -412,7 +423,7 @@ static int server_make(const struct server_options *options, struct server **out
 			return -EINVAL;
 	}
 	if (options->worker_count == 0 || options->worker_count > SERVER_WORKERS_MAX || options->area_count == 0 ||
-		options->tenant_count == 0)
+		options->tenant_count == 0 || options->tenant_count > CACHE_ACCOUNTS_MAX)
 		return -EINVAL;
 	server = fault_point("server_create/object") ? NULL : calloc(1, sizeof(*server));
 	if (!server)

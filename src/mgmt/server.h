@@ -51,7 +51,8 @@ struct server_options {
 	uint32_t evict_high_permille, evict_low_permille; /* 1000, 1000: on demand only */
 	uint64_t lock_ttl_ns, session_ttl_ns, silence_ns, registration_grace_ns, handshake_ns;
 	const struct control_tenant *tenants; /* the caller's, unchanged until server_destroy */
-	uint32_t tenant_count;
+	uint32_t tenant_count;                /* at most CACHE_ACCOUNTS_MAX */
+	struct cache_quota default_quota;     /* of tenants that have none of their own */
 	bool trust_tcp, require_tenant;
 	unsigned helper_threads;
 	/* Adapters, policy and limits; cache, l1 and callbacks are filled in here. The adapters are the server's from

@@ -194,6 +194,7 @@ struct management {
 	uint32_t *area_lkeys;
 	uint32_t *worker_areas;        /* where a worker's chunks are put first */
 	struct prefetch_engine engine; /* begin is NULL: none */
+	struct tenant_quota *quotas;   /* [accounts of the cache] */
 	uint64_t hash_key[2];
 
 	struct ring inbox, outbox;
@@ -441,6 +442,13 @@ void clear_start(struct management *management, struct request *request);
 void clear_slice(struct management *management, struct request *request);
 void clear_job_add(struct management *management, struct clear_job *job);
 bool clear_job_step(struct management *management);
+
+/* quota.c ------------------------------------------------------------------------------------------------------- */
+
+KVR_MUST_CHECK int quota_init(struct management *management);
+/* The reply of a STORE that had no room within its tenant's quota. */
+void quota_say_full(const struct management *management, struct request *request);
+void quota_job_run(struct management *management, struct quota_job *job);
 
 /* status.c ------------------------------------------------------------------------------------------------------ */
 

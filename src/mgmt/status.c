@@ -18,6 +18,16 @@ static void fill_model(struct management *management, const struct model *model,
 	status->chunks = cache_model_chunks(management->cache, model->number);
 }
 
+static void fill_tenants(struct management *management, struct status_snapshot *snapshot)
+{
+	snapshot->tenant_count = cache_account_count(management->cache);
+	snapshot->default_quota = management->options.default_quota;
+	for (uint32_t i = 0; i < snapshot->tenant_count; i++) {
+		cache_get_account(management->cache, i, &snapshot->tenant[i].stats);
+		snapshot->tenant[i].own_quota = management->quotas[i].own;
+	}
+}
+
 void status_fill(struct management *management, struct status_snapshot *snapshot)
 {
 	cache_get_stats(management->cache, &snapshot->cache);
@@ -34,6 +44,7 @@ void status_fill(struct management *management, struct status_snapshot *snapshot
 	snapshot->transfers = management->transfers;
 	snapshot->locks = snapshot->cache.locks;
 	snapshot->draining = management->draining;
+	fill_tenants(management, snapshot);
 	snapshot->model_count = 0;
 	list_for_each(node, &management->models) {
 		if (snapshot->model_count == STATUS_MODELS_MAX)

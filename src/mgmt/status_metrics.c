@@ -109,6 +109,9 @@ static void cache_metrics(const struct status_sources *sources, struct text *out
 		ROW(no_room, "objects that found no room"),
 		ROW(collisions, "probes that met another key with the same tag"),
 		ROW(cleared_chunks, "chunks dropped by CLEAR"),
+		ROW(evicted_above_soft, "chunks evicted before others because their tenant was above its soft limit"),
+		ROW(evicted_for_quota, "chunks evicted for others of their tenant, which is at its hard limit"),
+		ROW(quota_refused, "objects that found no room within their tenant's hard limit"),
 		ROW(grown, "growths of the chunk table"),
 #undef ROW
 	};

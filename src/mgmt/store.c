@@ -33,22 +33,41 @@ bool store_look(struct management *management, struct request *request)
 	return request->progress == message->chunk_count;
 }
 
-/* All that are not there and have no memory. */
-static void refuse_rest(struct request *request, uint32_t from)
+/* All that are not there and have no memory; true: nothing is left to be done. */
+static bool refuse_rest(struct request *request, uint32_t from, enum chunk_outcome why)
 {
 	for (uint32_t n = from; n < request->message.transfer.chunk_count; n++)
 		if (request->transfer.outcomes[n] == CHUNK_PENDING)
-			request->transfer.outcomes[n] = CHUNK_NO_MEMORY;
+			request->transfer.outcomes[n] = why;
+	return true;
 }
 
-/* Is there room for all of it, before the first chunk is evicted for it (pitfalls D03)? */
-static bool room_for_all(struct management *management, const struct request *request)
+/* Is there room for all of it, before the first chunk is evicted for it (pitfalls D03)? Why not, or CHUNK_PENDING. */
+static enum chunk_outcome room_for_all(struct management *management, const struct request *request)
 {
+	uint32_t object_class = request->registration->classes[0];
 	uint64_t absent = 0;
 
 	for (uint32_t n = 0; n < request->message.transfer.chunk_count; n++)
 		absent += request->transfer.outcomes[n] == CHUNK_PENDING;
-	return !absent || cache_could_reserve(management->cache, request->registration->classes[0], absent);
+	if (!absent)
+		return CHUNK_PENDING;
+	if (!cache_quota_allows(management->cache, request->registration->tenant, object_class, absent))
+		return CHUNK_NO_QUOTA;
+	return cache_could_reserve(management->cache, object_class, absent) ? CHUNK_PENDING : CHUNK_NO_MEMORY;
+}
+
+/* A chunk has found no room. False: it may yet, in a later slice. */
+static bool no_room(struct management *management, struct request *request)
+{
+	uint32_t tenant = request->registration->tenant;
+	uint32_t object_class = request->registration->classes[0];
+
+	if (!cache_quota_allows(management->cache, tenant, object_class, 1))
+		return refuse_rest(request, request->progress, CHUNK_NO_QUOTA);
+	if (cache_quota_full(management->cache, tenant, object_class))
+		return false; /* far above its limit: the tenant's own chunks go, some in each slice */
+	return refuse_rest(request, request->progress, CHUNK_NO_MEMORY);
 }
 
 bool store_reserve(struct management *management, struct request *request)
@@ -59,9 +78,11 @@ bool store_reserve(struct management *management, struct request *request)
 	const uint64_t *evicted = &cache_get_counters(management->cache)->evicted_chunks;
 	uint64_t evicted_before = *evicted;
 
-	if (request->progress == 0 && !room_for_all(management, request)) {
-		refuse_rest(request, 0);
-		return true;
+	if (request->progress == 0) {
+		enum chunk_outcome why = room_for_all(management, request);
+
+		if (why != CHUNK_PENDING)
+			return refuse_rest(request, 0, why);
 	}
 	management->budget -= stop - request->progress;
 	for (; request->progress < stop && *evicted - evicted_before < SLICE_CHUNKS; request->progress++) {
@@ -69,10 +90,11 @@ bool store_reserve(struct management *management, struct request *request)
 
 		if (request->transfer.outcomes[request->progress] != CHUNK_PENDING)
 			continue;
-		object = cache_reserve(management->cache, request->registration->classes[0], area, EVICT_LIMIT);
+		object = cache_reserve(management->cache, request->registration->tenant,
+			request->registration->classes[0], area, EVICT_LIMIT);
 		if (!object) {
-			refuse_rest(request, request->progress);
-			return true;
+			management->budget -= (int64_t)(*evicted - evicted_before);
+			return no_room(management, request);
 		}
 		transfer_set_part(management, request, request->progress, object);
 		if (l1_area_of(management->l1, object) != area)

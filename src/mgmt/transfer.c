@@ -115,7 +115,7 @@ void transfer_set_part(struct management *management, struct request *request, u
 /* ---- the end ---- */
 
 struct tally {
-	uint32_t of[CHUNK_CANCELED + 1];
+	uint32_t of[CHUNK_NO_QUOTA + 1];
 };
 
 static void tally_outcomes(const struct request *request, struct tally *tally)
@@ -137,11 +137,12 @@ static void transfer_count(struct management *management, const struct request *
 	COUNT(management, store_chunks_total, tally->of[CHUNK_STORED]);
 	COUNT(management, store_present_total, tally->of[CHUNK_PRESENT]);
 	COUNT(management, store_no_memory_total, tally->of[CHUNK_NO_MEMORY]);
+	COUNT(management, store_no_quota_total, tally->of[CHUNK_NO_QUOTA]);
 	COUNT(management, store_failed_total, tally->of[CHUNK_FAILED] + tally->of[CHUNK_CANCELED]);
 }
 
 /* One status for all, where all chunks failed for one reason that is not a plain miss; else the outcomes tell. */
-static void transfer_set_status(struct request *request, const struct tally *tally)
+static void transfer_set_status(struct management *management, struct request *request, const struct tally *tally)
 {
 	uint32_t count = request->message.transfer.chunk_count;
 	uint32_t good = tally->of[CHUNK_DELIVERED] + tally->of[CHUNK_SKIPPED] + tally->of[CHUNK_STORED] +
@@ -154,6 +155,8 @@ static void transfer_set_status(struct request *request, const struct tally *tal
 		reply_set(&request->reply, STATUS_NO_MEMORY,
 			"L1 has no room for %u objects of %llu bytes: it is smaller, or what it holds is in use", count,
 			(unsigned long long)request->transfer.layout->groups[0].object_bytes);
+	else if (tally->of[CHUNK_NO_QUOTA] == count)
+		quota_say_full(management, request);
 	else if (tally->of[CHUNK_CANCELED] == count)
 		reply_set(&request->reply, STATUS_CANCELED, "canceled before any chunk was moved whole");
 	else
@@ -168,7 +171,7 @@ static void transfer_complete(struct management *management, struct request *req
 
 	tally_outcomes(request, &tally);
 	transfer_count(management, request, &tally);
-	transfer_set_status(request, &tally);
+	transfer_set_status(management, request, &tally);
 	if (request->large && !status_has_body(request->reply.status)) {
 		transfer_give_parts(management, request->large);
 		request->large = NULL;

@@ -83,6 +83,7 @@ enum chunk_outcome {
 	CHUNK_NO_MEMORY = 6, /* STORE: no room */
 	CHUNK_FAILED = 7,    /* the data did not arrive */
 	CHUNK_CANCELED = 8,  /* canceled, or the session ended before it was begun */
+	CHUNK_NO_QUOTA = 9,  /* STORE: no room within the tenant's quota */
 };
 
 KVR_END_C

@@ -161,7 +161,8 @@ bool cache_complete(const struct cache *cache, uint32_t entry)
 
 void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 {
-	uint32_t head = 1 + (uint32_t)entry->object_class;
+	uint32_t account = cache->spaces.spaces[entry->space].account;
+	uint32_t head = cache_list_head(account, entry->object_class);
 	struct cache_entry *first = cache_entry_at(cache, head);
 
 	entry->list.prev = head;
@@ -171,7 +172,7 @@ void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 	cache->stamp++;
 	entry->stamp = (uint32_t)cache->stamp;
 	entry->stamp_high = (uint16_t)(cache->stamp >> 32);
-	cache->listed_classes[entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
+	cache->accounts[account].listed_classes[entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
 }
 
 void cache_unlist(struct cache *cache, struct cache_entry *entry)
@@ -182,7 +183,8 @@ void cache_unlist(struct cache *cache, struct cache_entry *entry)
 	cache_entry_at(cache, prev)->list.next = next;
 	cache_entry_at(cache, next)->list.prev = prev;
 	if (prev == next) /* both are the head: it was the last one */
-		cache->listed_classes[entry->object_class / 64] &= ~(UINT64_C(1) << (entry->object_class % 64));
+		cache_account_of(cache, entry)->listed_classes[entry->object_class / 64] &= ~(
+			UINT64_C(1) << (entry->object_class % 64));
 }
 
 #define ONE_PIN (UINT64_C(1) << 32)
@@ -199,6 +201,7 @@ static void hold(struct cache *cache, uint32_t number, uint64_t holds)
 	entry->stamp_high = ENTRIES_HELD;
 	entry->holds = holds;
 	cache->evictable_units -= entry->units;
+	cache_account_of(cache, entry)->evictable_units -= entry->units;
 	cache->held_chunks++;
 }
 
@@ -210,6 +213,7 @@ static void let_go(struct cache *cache, uint32_t number, uint64_t holds)
 	if (entry->holds > 0)
 		return;
 	cache->evictable_units += entry->units;
+	cache_account_of(cache, entry)->evictable_units += entry->units;
 	cache->held_chunks--;
 	cache_list(cache, number, entry);
 }
@@ -273,7 +277,7 @@ void cache_touch(struct cache *cache, uint32_t entry)
 void cache_demote(struct cache *cache, uint32_t entry)
 {
 	struct cache_entry *e = cache_entry_at(cache, entry);
-	uint32_t head = 1 + (uint32_t)e->object_class;
+	uint32_t head = cache_list_head(cache->spaces.spaces[e->space].account, e->object_class);
 	struct cache_entry *last;
 	uint64_t stamp;
 

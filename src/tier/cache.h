@@ -18,9 +18,14 @@
  *
  * Order of eviction: least recently used first. What counts as use: publishing, the end of the last hold,
  * cache_touch. Callers touch the chunks of a chain from the last to the first, so that late chunks of a prefix go
- * before early ones. There is a list for each object class (an entry is on that of its first object), and the oldest
- * of all lists is the next victim. Where its pages cannot be cleared for the class that is wanted, that class's own
- * list gives one: a class that has anything evictable always gets room.
+ * before early ones. There is a list for each account and object class (an entry is on that of its first object), and
+ * the oldest of all lists is the next victim. Where its pages cannot be cleared for the class that is wanted, that
+ * class's own list gives one: a class that has anything evictable always gets room.
+ *
+ * Accounts tell apart whose memory it is (tenants): every model belongs to one, and what its objects take, resident and
+ * staged, is counted there. An account may have two limits. Above the soft one its entries are the first to be evicted
+ * when anybody needs room. Past the hard one nothing is reserved: its own entries make room, and nobody else's; where
+ * these are held, there is none. A limit below what an account holds evicts nothing by itself.
  *
  * Table: open addressing over 64-byte buckets, full keys compared (pitfalls E09), grows a bucket at a time while it
  * is used. The memory that growing needs comes from outside (cache_wants_memory), since a step may not allocate.
@@ -53,8 +58,12 @@ struct cache_keeper {
 	void (*freed)(void *context, l1_ref object);
 };
 
+#define CACHE_ACCOUNTS_MAX 128u
+#define CACHE_MODELS_MAX 1024u /* model numbers from here on belong to account 0 */
+
 struct cache_options {
 	struct l1 *l1;           /* stays the caller's, outlives the cache; only the cache calls it from now on */
+	uint32_t accounts;       /* 0: one */
 	uint32_t spaces_max;     /* (model identity, salt) pairs in use at once */
 	uint32_t chunks_initial; /* room for so many entries at start; grows */
 	uint32_t high_permille;  /* cache_evict_step works above this share of L1 in use ... */
@@ -66,6 +75,9 @@ struct cache_options {
 struct cache_counters { /* written by the owner with kvr_counter_add, read by anybody */
 	uint64_t published, present, aborted, evicted_chunks, evicted_bytes, evicted_on_demand, evicted_for_class;
 	uint64_t no_room, collisions, cleared_chunks, grown;
+	uint64_t evicted_above_soft; /* of evicted_chunks: they went before others because of their account's limit */
+	uint64_t evicted_for_quota;  /* of evicted_chunks: they made room for others of their own account */
+	uint64_t quota_refused;      /* objects for which a hard limit left no room */
 };
 
 struct cache_stats {
@@ -80,6 +92,22 @@ struct cache_stats {
 	uint64_t table_bytes; /* buckets, entries, parts: what L1 costs beside itself */
 };
 
+/* Limits of what an account's objects take, resident and staged, each rounded up to 64 bytes. 0: none. */
+struct cache_quota {
+	uint64_t soft_bytes, hard_bytes;
+};
+
+/* Of one account; bytes as quotas count them. */
+struct cache_account_stats {
+	uint64_t resident_bytes;
+	uint64_t staged_bytes;
+	uint64_t evictable_bytes; /* of the resident ones: not held */
+	struct cache_quota quota;
+	uint64_t evicted_chunks;       /* for room, whoever wanted it */
+	uint64_t quota_evicted_chunks; /* of them, because of its own limits */
+	uint64_t quota_refused;        /* objects for which its hard limit left no room */
+};
+
 struct cache;
 
 /* 0, -EINVAL, -ENOMEM. */
@@ -92,6 +120,21 @@ void cache_get_stats(const struct cache *cache, struct cache_stats *stats);
 /* As l1_verify, over table, lists and counts; with `expect_idle` also that no locks, pins and staged objects exist. 0
  * or -EILSEQ. */
 int cache_verify(const struct cache *cache, bool expect_idle);
+
+/* ---- accounts ---- */
+
+/* The chunks of a model are the account's (0 before). While the model has no spaces. */
+void cache_set_account(struct cache *cache, uint32_t model, uint32_t account);
+uint32_t cache_space_account(const struct cache *cache, uint32_t space);
+uint32_t cache_account_count(const struct cache *cache);
+void cache_get_account(const struct cache *cache, uint32_t account, struct cache_account_stats *stats);
+/* Evicts nothing. */
+void cache_set_quota(struct cache *cache, uint32_t account, const struct cache_quota *quota);
+/* True while `count` more objects of a class could be within the account's hard limit: what is left of it, and what is
+ * its own and evictable. A bound, as cache_could_reserve. */
+bool cache_quota_allows(const struct cache *cache, uint32_t account, uint32_t object_class, uint64_t count);
+/* True while one more object of a class would pass the hard limit: cache_reserve has to evict before. */
+bool cache_quota_full(const struct cache *cache, uint32_t account, uint32_t object_class);
 
 /* ---- spaces ---- */
 
@@ -136,11 +179,13 @@ void cache_demote(struct cache *cache, uint32_t entry);
 
 /* ---- writing ---- */
 
-/* Memory for one object, of a class that the caller has acquired. Evicts what it must, at most `evict_limit` entries
+/* Memory for one object of an account, of a class that the caller has acquired. Evicts what it must, at most `evict_limit` entries
  * (0: none), after checking that evicting will help. One is enough when the class has something evictable; another
  * class gives up its pages only when the limit covers all entries of a run's length. 0 (l1_ref) when there is no
- * room: nothing was evicted then. */
-l1_ref cache_reserve(struct cache *cache, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit);
+ * room: nothing was evicted then, unless the account is so far above its hard limit that one call is not to bring it
+ * below: cache_quota_allows and cache_quota_full both say so, and calling again goes on. */
+l1_ref cache_reserve(
+	struct cache *cache, uint32_t account, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit);
 /* True while reserving `count` objects of a class could succeed: free slots and pages plus what is evictable. A
  * bound, cheap; exact where all objects are of one class and entries have one part. */
 bool cache_could_reserve(const struct cache *cache, uint32_t object_class, uint64_t count);

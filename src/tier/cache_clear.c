@@ -4,7 +4,7 @@
 bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_t model), void *context,
 	uint32_t *cursor, uint32_t limit, uint64_t *dropped, uint64_t *kept)
 {
-	uint32_t number = *cursor < ENTRIES_HEADS ? ENTRIES_HEADS : *cursor;
+	uint32_t number = *cursor < cache->entries.heads ? cache->entries.heads : *cursor;
 
 	for (; limit > 0 && number < cache->entries.fresh; limit--, number++) {
 		struct cache_entry *entry = cache_entry_at(cache, number);

@@ -32,6 +32,7 @@ static uint32_t buckets_for(uint32_t chunks)
 static int init_parts(struct cache *cache, const struct cache_options *options, const struct cache_tuning *tuning)
 {
 	uint32_t limit = entries_limit(options->l1);
+	static const struct cache_quota no_quota = { 0 };
 	uint32_t initial = options->chunks_initial < limit ? options->chunks_initial : limit;
 	int rc = options->seed ? 0 : random_secret(cache->key, sizeof(cache->key));
 	struct random random;
@@ -44,6 +45,12 @@ static int init_parts(struct cache *cache, const struct cache_options *options, 
 	cache->counters = fault_point("cache_create/counters") ? NULL : cache_allocate_memory(sizeof(*cache->counters));
 	if (!cache->counters)
 		return -ENOMEM;
+	cache->accounts = fault_point("cache_create/accounts") ? NULL
+							       : calloc(cache->account_count, sizeof(*cache->accounts));
+	if (!cache->accounts)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < cache->account_count; i++)
+		cache_set_quota(cache, i, &no_quota);
 	cache->table.count = tuning->buckets ? tuning->buckets : buckets_for(initial);
 	cache->table.buckets = cache_allocate_memory((uint64_t)cache->table.count * sizeof(struct table_bucket));
 	if (!cache->table.buckets)
@@ -51,7 +58,8 @@ static int init_parts(struct cache *cache, const struct cache_options *options, 
 	rc = space_table_init(&cache->spaces, options->spaces_max, cache->key[4]);
 	if (rc)
 		return rc;
-	return entries_init(&cache->entries, tuning->slab_shift ? tuning->slab_shift : SLAB_SHIFT, initial, limit);
+	return entries_init(&cache->entries, tuning->slab_shift ? tuning->slab_shift : SLAB_SHIFT,
+		cache->account_count * L1_CLASSES_MAX, initial, limit);
 }
 
 int cache_create_tuned(const struct cache_options *options, const struct cache_tuning *tuning, struct cache **cache_out)
@@ -61,7 +69,7 @@ int cache_create_tuned(const struct cache_options *options, const struct cache_t
 
 	if (!options->l1 || options->spaces_max == 0 || options->spaces_max == CACHE_NONE ||
 		options->high_permille > 1000 || options->low_permille > options->high_permille ||
-		(tuning->slab_shift && tuning->slab_shift < SLAB_SHIFT_MIN) ||
+		options->accounts > CACHE_ACCOUNTS_MAX || (tuning->slab_shift && tuning->slab_shift < SLAB_SHIFT_MIN) ||
 		(tuning->buckets & (tuning->buckets - 1)) != 0)
 		return -EINVAL;
 	cache = fault_point("cache_create") ? NULL : cache_allocate_memory(sizeof(*cache));
@@ -69,6 +77,7 @@ int cache_create_tuned(const struct cache_options *options, const struct cache_t
 		return -ENOMEM;
 	cache->l1 = options->l1;
 	cache->keeper = options->keeper;
+	cache->account_count = options->accounts ? options->accounts : 1;
 	cache->hash_mask = tuning->same_hash ? 0 : UINT32_MAX;
 	cache->high_permille = options->high_permille;
 	cache->low_permille = options->low_permille;
@@ -90,7 +99,7 @@ int cache_create(const struct cache_options *options, struct cache **cache)
 
 static void free_objects(struct cache *cache)
 {
-	for (uint32_t number = ENTRIES_HEADS; number < cache->entries.fresh; number++) {
+	for (uint32_t number = cache->entries.heads; number < cache->entries.fresh; number++) {
 		struct cache_entry *entry = cache_entry_at(cache, number);
 		uint32_t parts;
 
@@ -115,6 +124,7 @@ void cache_destroy(struct cache **cache_in)
 	space_table_fini(&cache->spaces);
 	free(cache->old.buckets);
 	free(cache->table.buckets);
+	free(cache->accounts);
 	free(cache->counters);
 	free(cache);
 	*cache_in = NULL;
@@ -124,9 +134,14 @@ void cache_destroy(struct cache **cache_in)
 
 uint32_t cache_space_acquire(struct cache *cache, uint32_t model, const uint8_t salt[32], uint32_t parts)
 {
+	uint32_t space;
+
 	if (parts == 0 || parts > CACHE_PARTS_MAX)
 		return CACHE_NONE;
-	return space_acquire(&cache->spaces, model, salt, parts);
+	space = space_acquire(&cache->spaces, model, salt, parts);
+	if (space != CACHE_NONE)
+		cache->spaces.spaces[space].account = model < CACHE_MODELS_MAX ? cache->account_of_model[model] : 0;
+	return space;
 }
 
 void cache_space_release(struct cache *cache, uint32_t space)
@@ -155,9 +170,10 @@ static uint64_t memory_bytes(const struct cache *cache)
 {
 	const struct entries *entries = &cache->entries;
 
-	return sizeof(*cache) + sizeof(*cache->counters) + table_bytes(&cache->table) + table_bytes(&cache->old) +
-		space_table_bytes(&cache->spaces) + entries->slabs_held * entries_slab_bytes(entries) +
-		entries->slab_limit * sizeof(void *) + entries->part_slab_limit * sizeof(*entries->part_slabs);
+	return sizeof(*cache) + sizeof(*cache->counters) + cache->account_count * sizeof(*cache->accounts) +
+		table_bytes(&cache->table) + table_bytes(&cache->old) + space_table_bytes(&cache->spaces) +
+		entries->slabs_held * entries_slab_bytes(entries) + entries->slab_limit * sizeof(void *) +
+		entries->part_slab_limit * sizeof(*entries->part_slabs);
 }
 
 void cache_get_stats(const struct cache *cache, struct cache_stats *stats)

@@ -1,9 +1,9 @@
-#include <errno.h>
+#include <string.h>
 
 #include "base/atomic.h"
 #include "tier/cache_internal.h"
 
-/* Where another class's pages are needed: oldest entries of one class, and classes, that are tried. */
+/* Where another class's pages are needed: oldest entries of one list, and lists, that are tried. */
 #define TRIES_PER_CLASS 4
 #define CLASSES_TRIED 8
 /* Where there are several areas: entries that are looked at for one that makes room in the preferred area. */
@@ -15,6 +15,7 @@ void cache_evict_entry(struct cache *cache, uint32_t number)
 	uint32_t hash = cache_hash(cache, entry->space, entry->digest);
 	uint32_t parts = cache_entry_parts(cache, entry);
 	l1_ref *objects = cache_entry_objects(cache, entry);
+	struct account *account;
 	uint64_t bytes = 0;
 
 	cache_unlist(cache, entry);
@@ -27,6 +28,9 @@ void cache_evict_entry(struct cache *cache, uint32_t number)
 		l1_free(cache->l1, objects[part]);
 		cache->objects--;
 	}
+	account = cache_account_of(cache, entry);
+	account->units -= entry->units;
+	account->evictable_units -= entry->units;
 	cache->evictable_units -= entry->units;
 	cache->resident_bytes -= bytes;
 	cache->chunks--;
@@ -37,33 +41,111 @@ void cache_evict_entry(struct cache *cache, uint32_t number)
 	kvr_counter_add(&cache->counters->evicted_bytes, bytes);
 }
 
-/* The least recently used entry of a class, 0: none. */
-static uint32_t oldest_of(const struct cache *cache, uint32_t object_class)
+static bool has_account(const struct accounts *accounts, uint32_t account)
 {
-	uint32_t head = 1 + object_class;
-	uint32_t number = cache_entry_at(cache, head)->list.prev;
-
-	return number != head ? number : 0;
+	return accounts->bits[account / 64] >> (account % 64) & 1;
 }
 
-/* Of all but the classes in `skip` (bits): the one whose oldest entry is the oldest; L1_CLASSES_MAX: none. */
-static uint32_t oldest_class(const struct cache *cache, const uint64_t skip[L1_CLASSES_MAX / 64])
+/* An eviction list by its number, which is its head's less 1: the account and class that it is of. */
+#define LIST_NONE UINT32_MAX
+
+static uint32_t list_class(uint32_t list)
 {
-	uint32_t best = L1_CLASSES_MAX;
-	uint64_t best_stamp = UINT64_MAX;
+	return list % L1_CLASSES_MAX;
+}
 
+/* The least recently used entry of a list, 0: none. */
+static uint32_t oldest_of(const struct cache *cache, uint32_t list)
+{
+	uint32_t number = cache_entry_at(cache, 1 + list)->list.prev;
+
+	return number != 1 + list ? number : 0;
+}
+
+/* What is looked through for a victim. */
+struct search {
+	struct accounts accounts;
+	uint32_t tried[CLASSES_TRIED]; /* lists to pass by */
+	uint32_t tried_count;
+	uint32_t object_class; /* only lists of this class; L1_CLASSES_MAX: of all */
+};
+
+static bool tried_before(const struct search *search, uint32_t list)
+{
+	for (uint32_t i = 0; i < search->tried_count; i++)
+		if (search->tried[i] == list)
+			return true;
+	return false;
+}
+
+/* Of one account's lists the one whose oldest entry is older than *stamp and than that of all others. */
+static void oldest_list_of(
+	const struct cache *cache, const struct search *search, uint32_t account, uint32_t *best, uint64_t *stamp)
+{
 	for (uint32_t word = 0; word < L1_CLASSES_MAX / 64; word++) {
-		for (uint64_t bits = cache->listed_classes[word] & ~skip[word]; bits; bits &= bits - 1) {
+		for (uint64_t bits = cache->accounts[account].listed_classes[word]; bits; bits &= bits - 1) {
 			uint32_t object_class = word * 64 + (uint32_t)__builtin_ctzll(bits);
-			uint64_t stamp = entries_stamp(cache_entry_at(cache, oldest_of(cache, object_class)));
+			uint32_t list = account * L1_CLASSES_MAX + object_class;
+			uint64_t oldest;
 
-			if (stamp < best_stamp) {
-				best = object_class;
-				best_stamp = stamp;
+			if (search->object_class != L1_CLASSES_MAX && search->object_class != object_class)
+				continue;
+			oldest = entries_stamp(cache_entry_at(cache, oldest_of(cache, list)));
+			if (oldest < *stamp && !tried_before(search, list)) {
+				*best = list;
+				*stamp = oldest;
 			}
 		}
 	}
+}
+
+static uint32_t oldest_list(const struct cache *cache, const struct search *search)
+{
+	uint32_t best = LIST_NONE;
+	uint64_t stamp = UINT64_MAX;
+
+	for (uint32_t word = 0; word < CACHE_ACCOUNTS_MAX / 64; word++)
+		for (uint64_t bits = search->accounts.bits[word]; bits; bits &= bits - 1)
+			oldest_list_of(cache, search, word * 64 + (uint32_t)__builtin_ctzll(bits), &best, &stamp);
 	return best;
+}
+
+static void search_account(struct search *search, uint32_t account)
+{
+	memset(search, 0, sizeof(*search));
+	search->object_class = L1_CLASSES_MAX;
+	search->accounts.bits[account / 64] = UINT64_C(1) << (account % 64);
+}
+
+static void search_all(const struct cache *cache, struct search *search)
+{
+	memset(search, 0, sizeof(*search));
+	search->object_class = L1_CLASSES_MAX;
+	for (uint32_t account = 0; account < cache->account_count; account++)
+		if (cache->accounts[account].evictable_units > 0)
+			search->accounts.bits[account / 64] |= UINT64_C(1) << (account % 64);
+}
+
+/* Accounts above their soft limit that have something to evict. False: there are none. */
+static bool search_above_soft(const struct cache *cache, struct search *search)
+{
+	bool any = false;
+
+	memset(search, 0, sizeof(*search));
+	search->object_class = L1_CLASSES_MAX;
+	for (uint32_t word = 0; word < CACHE_ACCOUNTS_MAX / 64; word++) {
+		for (uint64_t bits = cache->with_soft.bits[word]; bits; bits &= bits - 1) {
+			uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(bits);
+			const struct account *account = &cache->accounts[number];
+
+			if (account->units + account->staged_units <= account->soft_units ||
+				account->evictable_units == 0)
+				continue;
+			search->accounts.bits[word] |= UINT64_C(1) << (number % 64);
+			any = true;
+		}
+	}
+	return any;
 }
 
 /* ---- on demand ---- */
@@ -91,18 +173,31 @@ static l1_ref first_object(const struct cache *cache, struct cache_entry *entry)
 static bool may_evict(void *context, uint32_t owner, l1_ref object)
 {
 	struct cache *cache = (struct cache *)context;
+	const struct cache_entry *entry;
 
 	/* Fresh objects of the class that wants room may lie among old ones of another: they would go for one of their like. */
-	if (owner == L1_NO_OWNER || cache->looks_left == 0 || l1_class_of(cache->l1, object) == cache->clearing_class)
+	if (cache_owner_staged(owner) || cache->looks_left == 0 ||
+		l1_class_of(cache->l1, object) == cache->clearing_class)
 		return false;
 	cache->looks_left--;
-	return !entries_held(cache_entry_at(cache, owner));
+	entry = cache_entry_at(cache, owner);
+	return !entries_held(entry) &&
+		has_account(cache->clearing_accounts, cache->spaces.spaces[entry->space].account);
+}
+
+static void evict_for_room(struct cache *cache, uint32_t number)
+{
+	struct account *account = cache_account_of(cache, cache_entry_at(cache, number));
+
+	account->evicted++;
+	account->quota_evicted += cache->limits;
+	cache_evict_entry(cache, number);
+	kvr_counter_add(&cache->counters->evicted_chunks, 1);
 }
 
 static void evict_on_demand(struct cache *cache, uint32_t number)
 {
-	cache_evict_entry(cache, number);
-	kvr_counter_add(&cache->counters->evicted_chunks, 1);
+	evict_for_room(cache, number);
 	kvr_counter_add(&cache->counters->evicted_on_demand, 1);
 }
 
@@ -161,13 +256,13 @@ static bool is_in_area(const struct cache *cache, struct cache_entry *entry, uin
 	return false;
 }
 
-/* Of the oldest few of a class the oldest that has an object in the area, so that what comes is near to those that asked for it; else the
+/* Of the oldest few of a list the oldest that has an object in the area, so that what comes is near to those that asked for it; else the
  * oldest. With one area that is always the oldest. */
-static uint32_t oldest_in_area(const struct cache *cache, uint32_t victim_class, uint32_t area)
+static uint32_t oldest_in_area(const struct cache *cache, uint32_t list, uint32_t area)
 {
-	uint32_t oldest = oldest_of(cache, victim_class), number = oldest;
+	uint32_t oldest = oldest_of(cache, list), number = oldest;
 
-	for (uint32_t looks = 0; looks < NEAR_LOOKS && number != 1 + victim_class; looks++) {
+	for (uint32_t looks = 0; looks < NEAR_LOOKS && number != 1 + list; looks++) {
 		struct cache_entry *entry = cache_entry_at(cache, number);
 
 		if (is_in_area(cache, entry, area))
@@ -177,59 +272,123 @@ static uint32_t oldest_in_area(const struct cache *cache, uint32_t victim_class,
 	return oldest;
 }
 
-static bool make_room_in(
-	struct cache *cache, uint32_t victim_class, uint32_t object_class, uint32_t area, uint32_t limit)
-{
-	uint32_t number = oldest_of(cache, victim_class);
-	uint32_t head = 1 + victim_class;
+/* What a reservation wants. */
+struct want {
+	uint32_t object_class, area, limit;
+};
 
-	if (victim_class == object_class && number != head)
-		number = oldest_in_area(cache, victim_class, area);
+static bool make_room_in(struct cache *cache, uint32_t list, const struct want *want)
+{
+	bool same_class = list_class(list) == want->object_class;
+	uint32_t number = oldest_of(cache, list);
+	uint32_t head = 1 + list;
+
+	if (number == 0)
+		return false;
+	if (same_class)
+		number = oldest_in_area(cache, list, want->area);
 	for (uint32_t tries = 0; tries < TRIES_PER_CLASS && number != head; tries++) {
 		struct cache_entry *entry = cache_entry_at(cache, number);
 
-		if (victim_class == object_class || has_class(cache, entry, object_class)) {
+		if (same_class || has_class(cache, entry, want->object_class)) {
 			evict_on_demand(cache, number);
 			return true;
 		}
-		if (clear_around(cache, number, object_class, limit))
+		if (clear_around(cache, number, want->object_class, want->limit))
 			return true;
 		number = entry->list.prev;
 	}
 	return false;
 }
 
-/* Oldest class first, so that a model that is not used any more gives way; the own class always has what is needed. */
-static bool make_room(struct cache *cache, uint32_t object_class, uint32_t area, uint32_t limit)
+/* Oldest list first, so that a model that is not used any more gives way; the own class always has what is needed. */
+static bool make_room_of(struct cache *cache, struct search *search, const struct want *want)
 {
-	uint64_t tried[L1_CLASSES_MAX / 64] = { 0 };
+	uint32_t list;
 
 	cache->looks_left = CACHE_CLEAR_LOOKS;
-	for (uint32_t i = 0; i < CLASSES_TRIED; i++) {
-		uint32_t victim_class = oldest_class(cache, tried);
-
-		if (victim_class == L1_CLASSES_MAX)
+	cache->clearing_accounts = &search->accounts;
+	while (search->tried_count < CLASSES_TRIED) {
+		list = oldest_list(cache, search);
+		if (list == LIST_NONE)
 			return false;
-		if (make_room_in(cache, victim_class, object_class, area, limit))
+		if (make_room_in(cache, list, want))
 			return true;
-		tried[victim_class / 64] |= UINT64_C(1) << (victim_class % 64);
+		search->tried[search->tried_count++] = list;
 	}
-	return oldest_of(cache, object_class) != 0 && make_room_in(cache, object_class, object_class, area, limit);
+	search->tried_count = 0;
+	search->object_class = want->object_class;
+	list = oldest_list(cache, search);
+	return list != LIST_NONE && make_room_in(cache, list, want);
 }
 
-l1_ref cache_reserve(struct cache *cache, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit)
+static bool make_room(struct cache *cache, const struct want *want)
 {
-	l1_ref object = l1_allocate(cache->l1, object_class, preferred_area, L1_NO_OWNER);
+	const uint64_t *evicted = &cache->counters->evicted_chunks;
+	uint64_t before = *evicted;
+	struct search search;
 
-	if (!object && evict_limit > 0 && cache->evictable_units > 0 &&
-		make_room(cache, object_class, preferred_area, evict_limit))
-		object = l1_allocate(cache->l1, object_class, preferred_area, L1_NO_OWNER);
+	cache->limits = true;
+	if (search_above_soft(cache, &search) && make_room_of(cache, &search, want)) {
+		kvr_counter_add(&cache->counters->evicted_above_soft, *evicted - before);
+		return true;
+	}
+	cache->limits = false;
+	search_all(cache, &search);
+	return make_room_of(cache, &search, want);
+}
+
+/* Brings the account so far below its hard limit that one more object fits, by evicting what is its own; nothing when
+ * that would not help. False: it does not fit, or not yet. */
+static bool make_quota_room(struct cache *cache, uint32_t account, const struct want *want, bool *evicted)
+{
+	uint32_t limit = want->limit < CACHE_QUOTA_EVICTIONS ? want->limit : CACHE_QUOTA_EVICTIONS;
+	struct search search;
+
+	*evicted = false;
+	if (!cache_quota_full(cache, account, want->object_class))
+		return true;
+	if (!cache_quota_allows(cache, account, want->object_class, 1)) {
+		cache->accounts[account].quota_refused++;
+		kvr_counter_add(&cache->counters->quota_refused, 1);
+		return false;
+	}
+	cache->limits = true;
+	search_account(&search, account);
+	for (; limit > 0 && cache_quota_full(cache, account, want->object_class); limit--) {
+		evict_on_demand(cache, oldest_of(cache, oldest_list(cache, &search)));
+		kvr_counter_add(&cache->counters->evicted_for_quota, 1);
+		*evicted = true;
+	}
+	return !cache_quota_full(cache, account, want->object_class);
+}
+
+l1_ref cache_reserve(
+	struct cache *cache, uint32_t account, uint32_t object_class, uint32_t preferred_area, uint32_t evict_limit)
+{
+	struct want want = { object_class, preferred_area, evict_limit };
+	uint32_t owner = cache_staged_owner(account);
+	struct search own;
+	bool from_own;
+	l1_ref object;
+
+	if (!make_quota_room(cache, account, &want, &from_own))
+		return 0;
+	object = l1_allocate(cache->l1, object_class, preferred_area, owner);
+	if (!object && evict_limit > 0 && cache->evictable_units > 0) {
+		/* At its hard limit an account takes nobody else's place. */
+		if (from_own)
+			search_account(&own, account);
+		if (from_own ? make_room_of(cache, &own, &want) : make_room(cache, &want))
+			object = l1_allocate(cache->l1, object_class, preferred_area, owner);
+	}
 	if (!object) {
 		kvr_counter_add(&cache->counters->no_room, 1);
 		return 0;
 	}
 	cache->staged++;
 	cache->staged_bytes += l1_class_bytes(cache->l1, object_class);
+	cache->accounts[account].staged_units += cache_class_units(cache, object_class);
 	return object;
 }
 
@@ -260,12 +419,19 @@ bool cache_evict_due(const struct cache *cache)
 
 uint32_t cache_evict_step(struct cache *cache, uint32_t limit)
 {
-	static const uint64_t none[L1_CLASSES_MAX / 64] = { 0 };
 	uint32_t evicted = 0;
 
 	while (evicted < limit && (cache->evicting = cache_evict_due(cache))) {
-		cache_evict_entry(cache, oldest_of(cache, oldest_class(cache, none)));
-		kvr_counter_add(&cache->counters->evicted_chunks, 1);
+		struct search search;
+		uint32_t number;
+
+		cache->limits = search_above_soft(cache, &search);
+		if (cache->limits)
+			kvr_counter_add(&cache->counters->evicted_above_soft, 1);
+		else
+			search_all(cache, &search);
+		number = oldest_of(cache, oldest_list(cache, &search));
+		evict_for_room(cache, number);
 		evicted++;
 	}
 	return evicted;

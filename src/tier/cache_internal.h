@@ -12,10 +12,28 @@
 KVR_BEGIN_C
 
 #define CACHE_UNIT_BYTES 64
+#define CACHE_NO_LIMIT UINT64_MAX
 /* Objects that one plan may take, and that all plans of one reservation may look at: they bound the time of a
  * reservation that needs another class's pages. */
 #define CACHE_CLEAR_OBJECTS 1024
 #define CACHE_CLEAR_LOOKS (2 * CACHE_CLEAR_OBJECTS)
+
+/* Entries that one reservation evicts for the sake of its account's hard limit. */
+#define CACHE_QUOTA_EVICTIONS 64u
+
+/* Units: CACHE_UNIT_BYTES of slots. */
+struct account {
+	uint64_t listed_classes[L1_CLASSES_MAX / 64]; /* bit c: the eviction list of class c is not empty */
+	uint64_t units, staged_units, evictable_units;
+	uint64_t soft_units, hard_units; /* CACHE_NO_LIMIT: none */
+	struct cache_quota quota;        /* as it was given */
+	uint64_t evicted, quota_evicted, quota_refused;
+};
+
+/* A set of accounts. */
+struct accounts {
+	uint64_t bits[CACHE_ACCOUNTS_MAX / 64];
+};
 
 struct cache {
 	struct table table;
@@ -28,7 +46,9 @@ struct cache {
 	uint64_t key[5];                 /* random: who chooses digests cannot choose their buckets */
 	uint32_t hash_mask;
 	uint64_t stamp;
-	uint64_t listed_classes[L1_CLASSES_MAX / 64]; /* bit c: the eviction list of class c is not empty */
+	struct account *accounts;
+	uint32_t account_count;
+	struct accounts with_soft; /* those that have a soft limit */
 	uint64_t evictable_units;
 	uint64_t staged, staged_bytes;
 	uint64_t chunks, objects, resident_bytes;
@@ -37,9 +57,12 @@ struct cache {
 	bool evicting;       /* between the crossing of high_permille and low_permille */
 	uint32_t looks_left; /* of CACHE_CLEAR_LOOKS */
 	uint32_t clearing_class;
+	bool limits;                              /* what is evicted now goes because of its account's limits */
+	const struct accounts *clearing_accounts; /* whose objects may be cleared away */
 	l1_ref plan[CACHE_CLEAR_OBJECTS];
 	uint32_t plan_owners[CACHE_CLEAR_OBJECTS];
 	uint16_t plan_stamps[CACHE_CLEAR_OBJECTS];
+	uint8_t account_of_model[CACHE_MODELS_MAX];
 };
 
 struct cache_tuning {        /* tests: everything small, so that growth happens all the time */
@@ -64,6 +87,33 @@ static inline uint32_t cache_entry_parts(const struct cache *cache, const struct
 static inline l1_ref *cache_entry_objects(const struct cache *cache, struct cache_entry *entry)
 {
 	return cache_entry_parts(cache, entry) > 1 ? entries_parts(&cache->entries, entry) : &entry->objects;
+}
+
+static inline struct account *cache_account_of(const struct cache *cache, const struct cache_entry *entry)
+{
+	return &cache->accounts[cache->spaces.spaces[entry->space].account];
+}
+
+/* The head of the eviction list of an account and class. */
+static inline uint32_t cache_list_head(uint32_t account, uint32_t object_class)
+{
+	return 1 + account * L1_CLASSES_MAX + object_class;
+}
+
+/* A staged object's owner says whose it is; entries have numbers below 2^31. */
+static inline uint32_t cache_staged_owner(uint32_t account)
+{
+	return L1_NO_OWNER - account;
+}
+
+static inline bool cache_owner_staged(uint32_t owner)
+{
+	return owner > L1_NO_OWNER - CACHE_ACCOUNTS_MAX;
+}
+
+static inline uint64_t cache_class_units(const struct cache *cache, uint32_t object_class)
+{
+	return l1_class_slot_bytes(cache->l1, object_class) / CACHE_UNIT_BYTES;
 }
 
 static inline uint64_t cache_mix(uint64_t a, uint64_t b)

@@ -8,16 +8,22 @@
 /* Buckets of an unfinished growth that each new entry moves: growing ends long before the new table is full. */
 #define GROW_BUCKETS_PER_INSERT 2
 
-static void unstage(struct cache *cache, uint64_t bytes)
+static void unstage(struct cache *cache, l1_ref object)
 {
-	assert(cache->staged > 0 && cache->staged_bytes >= bytes);
+	struct account *account = &cache->accounts[L1_NO_OWNER - l1_owner(cache->l1, object)];
+	uint64_t bytes = l1_bytes(cache->l1, object);
+	uint64_t units = cache_class_units(cache, l1_class_of(cache->l1, object));
+
+	assert(cache_owner_staged(l1_owner(cache->l1, object)));
+	assert(cache->staged > 0 && cache->staged_bytes >= bytes && account->staged_units >= units);
 	cache->staged--;
 	cache->staged_bytes -= bytes;
+	account->staged_units -= units;
 }
 
 void cache_abort(struct cache *cache, l1_ref object)
 {
-	unstage(cache, l1_bytes(cache->l1, object));
+	unstage(cache, object);
 	l1_free(cache->l1, object);
 	kvr_counter_add(&cache->counters->aborted, 1);
 }
@@ -26,6 +32,8 @@ void cache_adopt(struct cache *cache, l1_ref object)
 {
 	cache->staged++;
 	cache->staged_bytes += l1_bytes(cache->l1, object);
+	cache->accounts[0].staged_units += cache_class_units(cache, l1_class_of(cache->l1, object));
+	l1_set_owner(cache->l1, object, cache_staged_owner(0));
 }
 
 static void tell_keeper(struct cache *cache, const struct cache_entry *entry, uint32_t part, l1_ref object)
@@ -65,19 +73,22 @@ static uint32_t new_entry(
 static void add_object(struct cache *cache, uint32_t number, uint32_t part, l1_ref object, uint64_t bytes)
 {
 	struct cache_entry *entry = cache_entry_at(cache, number);
-	uint64_t units = l1_class_slot_bytes(cache->l1, l1_class_of(cache->l1, object)) / CACHE_UNIT_BYTES;
+	struct account *account = cache_account_of(cache, entry);
+	uint64_t units = cache_class_units(cache, l1_class_of(cache->l1, object));
 	uint32_t added = (uint32_t)kvr_min_u64(units, UINT32_MAX - entry->units);
 
 	cache_entry_objects(cache, entry)[part] = object;
 	l1_set_owner(cache->l1, object, number);
 	entry->absent--;
 	entry->units += added;
+	account->units += added;
 	cache->objects++;
 	cache->resident_bytes += bytes;
 	tell_keeper(cache, entry, part, object);
 	if (entries_held(entry))
 		return;
 	cache->evictable_units += added;
+	account->evictable_units += added;
 	cache_touch(cache, number);
 }
 
@@ -93,7 +104,7 @@ int cache_publish(
 	hash = cache_hash(cache, space, words);
 	number = cache_lookup(cache, space, words, hash);
 	if (number != 0 && cache_entry_objects(cache, cache_entry_at(cache, number))[part] != 0) {
-		unstage(cache, bytes);
+		unstage(cache, object);
 		l1_free(cache->l1, object);
 		kvr_counter_add(&cache->counters->present, 1);
 		*entry = number;
@@ -103,7 +114,7 @@ int cache_publish(
 		number = new_entry(cache, space, words, hash, l1_class_of(cache->l1, object));
 	if (number == 0)
 		return -ENOSPC;
-	unstage(cache, bytes);
+	unstage(cache, object);
 	add_object(cache, number, part, object, bytes);
 	kvr_counter_add(&cache->counters->published, 1);
 	*entry = number;

@@ -5,6 +5,7 @@
 
 struct totals {
 	uint64_t chunks, objects, bytes, locks, pins, held, listed, evictable_units;
+	uint64_t account_units[CACHE_ACCOUNTS_MAX], account_evictable_units[CACHE_ACCOUNTS_MAX];
 };
 
 static int verify_objects(const struct cache *cache, uint32_t number, struct totals *totals)
@@ -45,16 +46,19 @@ static int verify_entry(const struct cache *cache, uint32_t number, struct total
 {
 	struct cache_entry *entry = cache_entry_at(cache, number);
 	uint32_t hash = cache_hash(cache, entry->space, entry->digest);
+	uint32_t account;
 
 	if (entry->space >= cache->spaces.capacity || cache_entry_parts(cache, entry) == 0) {
 		log_error("cache: entry %u is in space %u, which does not exist", number, entry->space);
 		return -EILSEQ;
 	}
-	if (cache_lookup(cache, entry->space, entry->digest, hash) != number) {
+	account = cache_space_account(cache, entry->space);
+	if (cache_lookup(cache, entry->space, entry->digest, hash) != number || account >= cache->account_count) {
 		log_error("cache: entry %u is not found under its key", number);
 		return -EILSEQ;
 	}
 	totals->chunks++;
+	totals->account_units[account] += entry->units;
 	if (entries_held(entry)) {
 		totals->held++;
 		totals->locks += entries_locks(entry);
@@ -65,13 +69,14 @@ static int verify_entry(const struct cache *cache, uint32_t number, struct total
 		}
 	} else {
 		totals->evictable_units += entry->units;
+		totals->account_evictable_units[account] += entry->units;
 	}
 	return verify_objects(cache, number, totals);
 }
 
-static int verify_list(const struct cache *cache, uint32_t object_class, struct totals *totals)
+static int verify_list(const struct cache *cache, uint32_t account, uint32_t object_class, struct totals *totals)
 {
-	uint32_t head = 1 + object_class;
+	uint32_t head = cache_list_head(account, object_class);
 	uint32_t prev = head;
 	uint64_t stamp = cache->stamp + 1;
 	uint64_t count = 0;
@@ -80,9 +85,11 @@ static int verify_list(const struct cache *cache, uint32_t object_class, struct 
 		const struct cache_entry *entry = cache_entry_at(cache, number);
 
 		if (entry->space == ENTRIES_FREE || entries_held(entry) || entry->object_class != object_class ||
-			entry->list.prev != prev || entries_stamp(entry) >= stamp || count++ == cache->chunks) {
-			log_error("cache: entry %u does not belong where it stands on the eviction list of class %u",
-				number, object_class);
+			cache_space_account(cache, entry->space) != account || entry->list.prev != prev ||
+			entries_stamp(entry) >= stamp || count++ == cache->chunks) {
+			log_error(
+				"cache: entry %u does not belong where it stands on the eviction list of account %u, class %u",
+				number, account, object_class);
 			return -EILSEQ;
 		}
 		stamp = entries_stamp(entry);
@@ -90,7 +97,7 @@ static int verify_list(const struct cache *cache, uint32_t object_class, struct 
 		number = entry->list.next;
 	}
 	totals->listed += count;
-	if ((cache->listed_classes[object_class / 64] >> (object_class % 64) & 1) == (count > 0))
+	if ((cache->accounts[account].listed_classes[object_class / 64] >> (object_class % 64) & 1) == (count > 0))
 		return 0;
 	log_error("cache: class %u has %lu entries on its list and is marked otherwise", object_class,
 		(unsigned long)count);
@@ -117,6 +124,31 @@ static int verify_totals(const struct cache *cache, const struct totals *totals)
 	return -EILSEQ;
 }
 
+static int verify_accounts(const struct cache *cache, const struct totals *totals)
+{
+	uint64_t staged = 0, evictable = 0;
+
+	for (uint32_t i = 0; i < cache->account_count; i++) {
+		const struct account *account = &cache->accounts[i];
+
+		staged += account->staged_units;
+		evictable += account->evictable_units;
+		if (account->units == totals->account_units[i] &&
+			account->evictable_units == totals->account_evictable_units[i])
+			continue;
+		log_error("cache: account %u counts %lu units, %lu evictable, and has %lu and %lu", i,
+			(unsigned long)account->units, (unsigned long)account->evictable_units,
+			(unsigned long)totals->account_units[i], (unsigned long)totals->account_evictable_units[i]);
+		return -EILSEQ;
+	}
+	if (evictable == cache->evictable_units && staged * CACHE_UNIT_BYTES >= cache->staged_bytes &&
+		(staged == 0) == (cache->staged == 0))
+		return 0;
+	log_error("cache: accounts count %lu staged units, which cannot be %lu bytes", (unsigned long)staged,
+		(unsigned long)cache->staged_bytes);
+	return -EILSEQ;
+}
+
 int cache_verify(const struct cache *cache, bool expect_idle)
 {
 	struct totals totals = { 0 };
@@ -124,13 +156,13 @@ int cache_verify(const struct cache *cache, bool expect_idle)
 	if (l1_verify(cache->l1) || table_verify(&cache->table) || table_verify(&cache->old) ||
 		entries_verify(&cache->entries) || space_table_verify(&cache->spaces))
 		return -EILSEQ;
-	for (uint32_t number = ENTRIES_HEADS; number < cache->entries.fresh; number++)
+	for (uint32_t number = cache->entries.heads; number < cache->entries.fresh; number++)
 		if (cache_entry_at(cache, number)->space != ENTRIES_FREE && verify_entry(cache, number, &totals))
 			return -EILSEQ;
-	for (uint32_t object_class = 0; object_class < L1_CLASSES_MAX; object_class++)
-		if (verify_list(cache, object_class, &totals))
+	for (uint32_t list = 0; list < cache->account_count * L1_CLASSES_MAX; list++)
+		if (verify_list(cache, list / L1_CLASSES_MAX, list % L1_CLASSES_MAX, &totals))
 			return -EILSEQ;
-	if (verify_totals(cache, &totals))
+	if (verify_totals(cache, &totals) || verify_accounts(cache, &totals))
 		return -EILSEQ;
 	if (!expect_idle || (cache->locks == 0 && cache->pins == 0 && cache->staged == 0))
 		return 0;

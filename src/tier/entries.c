@@ -16,21 +16,22 @@ static void *allocate_slab(const struct entries *entries)
 	return fault_point("entries_init/slab") ? NULL : cache_allocate_memory(entries_slab_bytes(entries));
 }
 
-int entries_init(struct entries *entries, uint32_t slab_shift, uint32_t initial, uint32_t limit)
+int entries_init(struct entries *entries, uint32_t slab_shift, uint32_t lists, uint32_t initial, uint32_t limit)
 {
 	uint64_t per_slab = (uint64_t)1 << slab_shift;
-	uint64_t slabs = (initial + ENTRIES_HEADS + per_slab - 1) / per_slab;
+	uint32_t heads = 1 + lists;
+	uint64_t slabs = ((uint64_t)initial + heads + per_slab - 1) / per_slab;
 	uint64_t part_slabs = limit / (per_slab / 32) + ENTRIES_PART_SIZES +
 		1; /* a list is no longer than 32 entries */
 
 	memset(entries, 0, sizeof(*entries));
-	assert(per_slab > ENTRIES_HEADS);
 	entries->slab_shift = slab_shift;
-	entries->slab_limit = (uint32_t)(((uint64_t)limit + ENTRIES_HEADS + per_slab - 1) / per_slab);
+	entries->slab_limit = (uint32_t)(((uint64_t)limit + heads + per_slab - 1) / per_slab);
 	entries->part_slab_limit = (uint32_t)kvr_min_u64(part_slabs, NONE - 1);
 	entries->part_slab_unused = NONE;
 	entries->free_first = NONE;
-	entries->fresh = ENTRIES_HEADS;
+	entries->heads = heads;
+	entries->fresh = heads;
 	memset(entries->partial, 0xff, sizeof(entries->partial));
 	slabs = kvr_min_u64(slabs, entries->slab_limit);
 
@@ -49,7 +50,7 @@ int entries_init(struct entries *entries, uint32_t slab_shift, uint32_t initial,
 	if (!entries->spare)
 		goto no_memory;
 	entries->slabs_held++;
-	for (uint32_t i = 0; i < ENTRIES_HEADS; i++) {
+	for (uint32_t i = 0; i < heads; i++) {
 		entries_at(entries, i)->space = ENTRIES_FREE;
 		entries_at(entries, i)->list.prev = i;
 		entries_at(entries, i)->list.next = i;
@@ -263,7 +264,7 @@ int entries_verify(const struct entries *entries)
 	uint64_t free_found = 0;
 	uint64_t slabs = entries->slab_count + (entries->spare != NULL);
 
-	for (uint32_t number = ENTRIES_HEADS; number < entries->fresh; number++)
+	for (uint32_t number = entries->heads; number < entries->fresh; number++)
 		free_found += entries_at(entries, number)->space == ENTRIES_FREE;
 	for (uint32_t number = entries->free_first; number != NONE && free_count < limit; free_count++)
 		number = entries_at(entries, number)->list.next;

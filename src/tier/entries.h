@@ -17,10 +17,9 @@
 
 KVR_BEGIN_C
 
-#define ENTRIES_HEADS (1 + L1_CLASSES_MAX) /* entry 0 is none; 1 + c is the head of the eviction list of class c */
-#define ENTRIES_PART_SIZES 8               /* lists of 2, 4 .. 256 objects */
-#define ENTRIES_FREE UINT32_MAX            /* `space` of an entry that is not in use */
-#define ENTRIES_HELD UINT16_MAX            /* `stamp_high` of an entry that is held; no stamp gets there: 2^48 uses */
+#define ENTRIES_PART_SIZES 8    /* lists of 2, 4 .. 256 objects */
+#define ENTRIES_FREE UINT32_MAX /* `space` of an entry that is not in use */
+#define ENTRIES_HELD UINT16_MAX /* `stamp_high` of an entry that is held; no stamp gets there: 2^48 uses */
 
 /* One chunk. While it is held it is on no list, so holds and links share their place. */
 struct cache_entry {
@@ -52,6 +51,7 @@ struct part_slab {
 
 struct entries {
 	struct cache_entry **slabs;
+	uint32_t heads; /* entries that are none: 0, and from 1 on the heads of the eviction lists */
 	struct part_slab *part_slabs;
 	uint32_t slab_shift; /* entries of a slab: 1 << slab_shift */
 	uint32_t slab_count, slab_limit;
@@ -101,8 +101,10 @@ static inline uint64_t entries_slab_bytes(const struct entries *entries)
 	return (uint64_t)sizeof(struct cache_entry) << entries->slab_shift;
 }
 
-/* Room for `initial` entries and a spare slab; never more than `limit` entries. 0, -ENOMEM. */
-KVR_MUST_CHECK int entries_init(struct entries *entries, uint32_t slab_shift, uint32_t initial, uint32_t limit);
+/* Room for `initial` entries and a spare slab, beside the heads of `lists` eviction lists; never more than `limit` entries. 0,
+ * -ENOMEM. */
+KVR_MUST_CHECK int entries_init(
+	struct entries *entries, uint32_t slab_shift, uint32_t lists, uint32_t initial, uint32_t limit);
 void entries_fini(struct entries *entries);
 
 /* The number of a free entry with a list of `parts` (> 1: zeroed, its handle in `objects`), 0: no memory. */

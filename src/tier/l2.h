@@ -100,7 +100,8 @@ struct l2_options {
 	X(load_missing, "objects that were gone when they were to be loaded")                          \
 	X(load_corrupt, "objects whose bytes were not what had been stored")                           \
 	X(load_errors, "loads and questions that failed")                                              \
-	X(load_no_room, "lookups cut short because L1 had no room")
+	X(load_no_room, "lookups cut short because L1 had no room")                                    \
+	X(load_no_quota, "of them, those that had no room within their tenant's quota")
 
 struct KVR_ALIGNED(KVR_CACHE_LINE) l2_counters {
 #define L2_COUNTER_FIELD(name, help) uint64_t name;

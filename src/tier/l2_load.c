@@ -100,7 +100,7 @@ static bool load_one(struct l2 *l2, struct l2_fetch *fetch)
 {
 	struct l2_chunk *chunk = &fetch->chunks[fetch->loaded];
 	const uint8_t *digest;
-	uint32_t part;
+	uint32_t account, part;
 	l1_ref object;
 
 	if (chunk->state != L2_CHUNK_FOUND) {
@@ -120,8 +120,13 @@ static bool load_one(struct l2 *l2, struct l2_fetch *fetch)
 	}
 	if (!l2_place_open(l2, chunk->adapter) || !has_room(l2, fetch->part_bytes[part]))
 		return false;
-	object = cache_reserve(l2->options.cache, fetch->classes[part], 0, L2_EVICT_LIMIT);
+	account = cache_space_account(l2->options.cache, fetch->space);
+	object = cache_reserve(l2->options.cache, account, fetch->classes[part], 0, L2_EVICT_LIMIT);
 	if (!object) {
+		if (!cache_quota_allows(l2->options.cache, account, fetch->classes[part], 1))
+			L2_COUNT(l2, load_no_quota, 1);
+		else if (cache_quota_full(l2->options.cache, account, fetch->classes[part]))
+			return false; /* the tenant's own chunks go first, some in each turn */
 		L2_COUNT(l2, load_no_room, 1);
 		l2_fetch_cut(fetch, fetch->loaded);
 		return true;

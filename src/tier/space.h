@@ -21,6 +21,7 @@ struct space {
 	uint32_t record;     /* in `models` */
 	uint32_t parts;      /* 0: this number is unused */
 	uint32_t references; /* of callers */
+	uint32_t account;    /* the caller's word for whose it is */
 	uint32_t next;       /* with the same head; of an unused one: the next unused one */
 };
 

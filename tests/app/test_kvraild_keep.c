@@ -8,100 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "app/small_engine.h"
 #include "base/cmocka_all.h"
-#include "kvrail.h"
 
-#define CHUNKS 6u
-#define CHUNK_TOKENS 256u
-#define BLOCK_TOKENS 16u
-#define BLOCK_BYTES 1024u
-#define BLOCKS (CHUNKS * CHUNK_TOKENS / BLOCK_TOKENS)
-
-struct engine {
-	char url[128];
-	struct kvr_client *client;
-	struct kvr_session *session;
-	uint32_t registration;
-	uint8_t *pages;
-	uint32_t ids[BLOCKS];
-};
-
-static void engine_join(struct engine *engine, const struct server_process *server)
-{
-	struct kvr_options options = KVR_OPTIONS_INIT;
-	struct kvr_model model = KVR_MODEL_INIT;
-	uint32_t tokens[CHUNKS * CHUNK_TOKENS];
-	struct kvr_plane plane;
-	struct kvr_group group = { BLOCK_TOKENS, KVR_WINDOW_FULL, BLOCKS, 1, &plane };
-	struct kvr_layout layout = { sizeof(layout), 1, &group };
-	void *pages;
-
-	memset(engine, 0, sizeof(*engine));
-	snprintf(engine->url, sizeof(engine->url), "unix:%s", server->socket);
-	options.url = engine->url;
-	assert_int_equal(kvr_open(&options, &engine->client), 0);
-	assert_int_equal(kvr_alloc(engine->client, BLOCKS * BLOCK_BYTES, &pages), 0);
-	engine->pages = pages;
-	plane.address = pages;
-	plane.block_stride = BLOCK_BYTES;
-	plane.block_bytes = BLOCK_BYTES;
-	model.name = "kept";
-	model.dtype = "bfloat16";
-	assert_int_equal(kvr_register(engine->client, &model, &layout, NULL, &engine->registration), 0);
-	for (uint32_t i = 0; i < CHUNKS * CHUNK_TOKENS; i++)
-		tokens[i] = i * 7;
-	for (uint32_t i = 0; i < BLOCKS; i++)
-		engine->ids[i] = BLOCKS - 1 - i;
-	assert_int_equal(
-		kvr_session_create(engine->client, engine->registration, "request", NULL, &engine->session), 0);
-	assert_int_equal(kvr_session_tokens(engine->session, tokens, CHUNKS * CHUNK_TOKENS), 0);
-}
-
-static void engine_leave(struct engine *engine)
-{
-	assert_int_equal(kvr_end(engine->session, 0), 0);
-	kvr_session_destroy(&engine->session);
-	kvr_close(&engine->client);
-}
-
-static uint8_t byte_of(uint64_t at)
-{
-	return (uint8_t)(at * 131 + at / 1024);
-}
-
-static void engine_store(struct engine *engine)
-{
-	struct kvr_transfer transfer = KVR_TRANSFER_INIT;
-	struct kvr_blocks blocks = { engine->ids, BLOCKS };
-	struct kvr_result result;
-
-	for (uint64_t i = 0; i < BLOCKS * BLOCK_BYTES; i++)
-		engine->pages[i] = byte_of(i);
-	transfer.group_count = 1;
-	transfer.groups = &blocks;
-	transfer.chunk_count = CHUNKS;
-	assert_int_equal(kvr_store(engine->session, &transfer, 0, &result), 0);
-	assert_int_equal(result.chunks, CHUNKS);
-}
-
-static void engine_expects(struct engine *engine, uint32_t chunks)
-{
-	struct kvr_transfer transfer = KVR_TRANSFER_INIT;
-	struct kvr_blocks blocks = { engine->ids, BLOCKS };
-	struct kvr_result result;
-
-	assert_int_equal(kvr_lookup(engine->session, 0, &result), 0);
-	assert_int_equal(result.chunks, chunks);
-	if (chunks == 0)
-		return;
-	memset(engine->pages, 0xee, BLOCKS * BLOCK_BYTES);
-	transfer.group_count = 1;
-	transfer.groups = &blocks;
-	transfer.chunk_count = CHUNKS;
-	assert_int_equal(kvr_retrieve(engine->session, &transfer, 0, &result), 0);
-	for (uint64_t i = 0; i < BLOCKS * BLOCK_BYTES; i++)
-		assert_int_equal(engine->pages[i], byte_of(i));
-}
+#define CHUNKS SMALL_CHUNKS
 
 static void remove_kept(const char *folder)
 {
@@ -124,25 +34,25 @@ static void a_server_that_was_killed_and_one_that_left_are_followed_by_a_full_on
 {
 	static const int ends[] = { SIGKILL, SIGTERM };
 	struct server_process server;
-	struct engine engine;
+	struct small_engine engine;
 	char folder[64];
 
 	(void)state;
 	make_folder(folder);
 	SERVER_START(&server, "--l1-keep", folder);
-	engine_join(&engine, &server);
-	engine_expects(&engine, 0);
-	engine_store(&engine);
-	engine_leave(&engine);
+	small_engine_join(&engine, &server, 7);
+	small_engine_expects(&engine, 0);
+	assert_int_equal(small_engine_store(&engine, NULL), CHUNKS);
+	small_engine_leave(&engine);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(server_process_stop(&server, ends[i]), ends[i] == SIGKILL ? 128 + SIGKILL : 0);
 		unlink(server.socket);
 		server_process_clean(&server);
 		SERVER_START(&server, "--l1-keep", folder);
 		assert_int_equal(server_process_logged(&server, "6 objects of the server before are in L1 again"), 1);
-		engine_join(&engine, &server);
-		engine_expects(&engine, CHUNKS);
-		engine_leave(&engine);
+		small_engine_join(&engine, &server, 7);
+		small_engine_expects(&engine, CHUNKS);
+		small_engine_leave(&engine);
 	}
 	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
 	assert_true(server_process_clean(&server));

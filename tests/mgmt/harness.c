@@ -58,6 +58,7 @@ void world_init(struct world *world, const struct world_options *options)
 	area.bytes = (uint64_t)options->slots * OBJECT_BYTES;
 	assert_int_equal(l1_create(&area, 1, &world->l1), 0);
 	cache.l1 = world->l1;
+	cache.accounts = WORLD_TENANTS;
 	cache.chunks_initial = options->chunks_initial ? options->chunks_initial : 4096;
 	assert_int_equal(cache_create(&cache, &world->cache), 0);
 	management.cache = world->cache;
@@ -68,6 +69,8 @@ void world_init(struct world *world, const struct world_options *options)
 	management.chain_chunks_max = options->chain_chunks_max ? options->chain_chunks_max : 65536;
 	management.large_requests = options->large_requests ? options->large_requests : 4;
 	management.chunk_tokens = CHUNK_TOKENS;
+	management.quotas = options->quotas;
+	management.default_quota = options->default_quota;
 	management.lock_ttl_ns = 300 * KVR_SECOND;
 	management.session_ttl_ns = 600 * KVR_SECOND;
 	management.silence_ns = options->silence_ns;
@@ -83,8 +86,9 @@ static void fill_to_the_last_slot(struct world *world)
 	uint32_t object_class, count = 0;
 
 	assert_non_null(objects);
+	cache_set_quota(world->cache, 0, &(struct cache_quota){ 0, 0 });
 	assert_int_equal(l1_class_acquire(world->l1, OBJECT_BYTES, &object_class), 0);
-	while (count < world->slots && (objects[count] = cache_reserve(world->cache, object_class, 0, 4096)))
+	while (count < world->slots && (objects[count] = cache_reserve(world->cache, 0, object_class, 0, 4096)))
 		count++;
 	assert_int_equal(count, world->slots);
 	while (count > 0)
@@ -415,6 +419,9 @@ static void control_turn(struct world *world)
 			break;
 		case CONTROL_CLEAR_DONE:
 			world->clear_done++;
+			break;
+		case CONTROL_QUOTA_DONE:
+			world->quota_done++;
 			break;
 		default:
 			fail_msg("message %u to the control thread", message.kind);

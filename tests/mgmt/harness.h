@@ -26,6 +26,8 @@
 #define BLOCK_TOKENS 16u
 #define BLOCKS (CHUNK_TOKENS / BLOCK_TOKENS)
 
+#define WORLD_TENANTS 16u
+
 struct world_options {
 	uint32_t slots;            /* objects of OBJECT_BYTES that L1 holds */
 	uint32_t sessions_max;     /* 0: 64 */
@@ -33,6 +35,8 @@ struct world_options {
 	uint32_t large_requests;   /* 0: 4 */
 	uint32_t chunks_initial;   /* 0: 4096 */
 	uint64_t silence_ns, registration_grace_ns;
+	const struct tenant_quota *quotas; /* [WORLD_TENANTS], NULL: none */
+	struct cache_quota default_quota;
 	const struct prefetch_engine *prefetch;
 	bool no_memory; /* the control thread cannot get memory for the chunk table */
 };
@@ -52,7 +56,7 @@ struct world {
 	bool hold;        /* transfers wait for ask_finish */
 	bool hold_closed; /* transfers of a closed connection, too */
 	bool no_memory;
-	unsigned drained, status_done, clear_done;
+	unsigned drained, status_done, clear_done, quota_done;
 	unsigned wrong_bytes; /* words that a RETRIEVE found wrong */
 };
 

@@ -46,7 +46,7 @@ static void load(struct fake_engine *engine, struct prefetch_job *job, uint32_t 
 		uint64_t *words;
 
 		assert_int_equal(l1_class_acquire(engine->world->l1, job->part_bytes[part], &object_class), 0);
-		object = cache_reserve(engine->world->cache, object_class, 0, 64);
+		object = cache_reserve(engine->world->cache, 0, object_class, 0, 64);
 		assert_true(object != 0);
 		l1_class_release(engine->world->l1, object_class);
 		words = l1_address(engine->world->l1, object);

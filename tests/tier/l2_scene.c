@@ -174,7 +174,7 @@ void scene_offer(struct scene *scene, uint32_t chunk, uint32_t part, uint32_t en
 
 bool scene_put_part(struct scene *scene, uint32_t chunk, uint32_t part)
 {
-	l1_ref object = cache_reserve(scene->cache, scene->object_class, 0, 4096);
+	l1_ref object = cache_reserve(scene->cache, 0, scene->object_class, 0, 4096);
 	uint8_t digest[32];
 	uint64_t *words;
 	uint32_t entry;

@@ -52,7 +52,7 @@ void store_digest(uint64_t chunk, uint8_t digest[CACHE_DIGEST_BYTES])
 
 uint32_t store_put(struct store *store, uint32_t space, uint64_t chunk, uint32_t part)
 {
-	l1_ref object = cache_reserve(store->cache, store->object_class, 0, 0);
+	l1_ref object = cache_reserve(store->cache, 0, store->object_class, 0, 0);
 	uint8_t digest[CACHE_DIGEST_BYTES];
 	uint32_t entry = CACHE_NONE;
 

@@ -81,7 +81,7 @@ static void a_chunk_is_there_from_its_publishing_on_and_not_before(void **state)
 	(void)state;
 	store_init(&store, 65536, 16, 1, NULL);
 	store_digest(7, digest);
-	object = cache_reserve(store.cache, store.object_class, 0, 0);
+	object = cache_reserve(store.cache, 0, store.object_class, 0, 0);
 	assert_int_equal(store_find(&store, store.space, 7), CACHE_NONE);
 	assert_int_equal(cache_match(store.cache, store.space, digest, 1, &entry), 0);
 	assert_int_equal(store_stats(&store).staged, 1);
@@ -107,7 +107,7 @@ static void of_many_writers_the_first_to_publish_wins_and_nothing_leaks(void **s
 	store_init(&store, 65536, 16, 1, NULL);
 	store_digest(7, digest);
 	for (int i = 0; i < 8; i++)
-		objects[i] = cache_reserve(store.cache, store.object_class, 0, 0);
+		objects[i] = cache_reserve(store.cache, 0, store.object_class, 0, 0);
 	assert_int_equal(cache_publish(store.cache, store.space, digest, 0, objects[5], &entry), 0);
 	for (int i = 0; i < 8; i++) {
 		if (i == 5)
@@ -132,7 +132,7 @@ static void an_aborted_object_was_never_there(void **state)
 	(void)state;
 	store_init(&store, 65536, 16, 1, NULL);
 	for (int i = 0; i < 10; i++)
-		objects[i] = cache_reserve(store.cache, store.object_class, 0, 0);
+		objects[i] = cache_reserve(store.cache, 0, store.object_class, 0, 0);
 	for (int i = 0; i < 10; i++) {
 		uint8_t digest[CACHE_DIGEST_BYTES];
 		uint32_t entry;

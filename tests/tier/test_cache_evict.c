@@ -16,7 +16,7 @@
 /* Reserves with eviction of at most one chunk, and publishes. */
 static void put_evicting(struct store *store, uint32_t space, uint64_t chunk)
 {
-	l1_ref object = cache_reserve(store->cache, store->object_class, 0, 1);
+	l1_ref object = cache_reserve(store->cache, 0, store->object_class, 0, 1);
 	uint8_t digest[CACHE_DIGEST_BYTES];
 	uint32_t entry;
 
@@ -33,7 +33,7 @@ static void expect_order(struct store *store, const uint64_t *chunks, uint32_t c
 	for (uint32_t i = 0; i < count; i++) {
 		for (uint32_t j = 0; j < count; j++)
 			assert_int_equal(store_find(store, store->space, chunks[j]) != CACHE_NONE, j >= i);
-		objects[i] = cache_reserve(store->cache, store->object_class, 0, 1);
+		objects[i] = cache_reserve(store->cache, 0, store->object_class, 0, 1);
 		assert_int_not_equal(objects[i], 0);
 	}
 	for (uint32_t i = 0; i < count; i++)
@@ -92,7 +92,7 @@ static void an_entry_goes_with_the_objects_of_all_parts(void **state)
 	for (uint64_t i = 0; i < 3; i++)
 		for (uint32_t part = 0; part < 8; part++)
 			store_put(&store, store.space, i, part);
-	object = cache_reserve(store.cache, store.object_class, 0, 1);
+	object = cache_reserve(store.cache, 0, store.object_class, 0, 1);
 	assert_int_equal(store_find(&store, store.space, 0), CACHE_NONE);
 	assert_int_equal(store_stats(&store).chunks, 2);
 	assert_int_equal(store_stats(&store).objects, 16);
@@ -117,7 +117,7 @@ static void demand_evicts_what_is_missing_and_nothing_when_it_could_not_help(voi
 	assert_int_equal(store_stats(&store).chunks, 18);
 	assert_true(cache_could_reserve(store.cache, store.object_class, 11));
 	for (int i = 0; i < 11; i++) {
-		objects[i] = cache_reserve(store.cache, store.object_class, 0, 1);
+		objects[i] = cache_reserve(store.cache, 0, store.object_class, 0, 1);
 		assert_int_not_equal(objects[i], 0);
 	}
 	assert_int_equal(store_stats(&store).chunks, 17);
@@ -138,7 +138,7 @@ static void nothing_is_evicted_without_leave(void **state)
 	store_init(&store, PAGE, 4, 1, NULL);
 	for (uint64_t i = 0; i < 4; i++)
 		store_put(&store, store.space, i, 0);
-	assert_int_equal(cache_reserve(store.cache, store.object_class, 0, 0), 0);
+	assert_int_equal(cache_reserve(store.cache, 0, store.object_class, 0, 0), 0);
 	assert_int_equal(store_stats(&store).chunks, 4);
 	assert_int_equal(cache_get_counters(store.cache)->no_room, 1);
 	store_fini(&store);
@@ -159,9 +159,9 @@ static void a_cache_full_of_held_chunks_refuses_and_loses_nothing(void **state)
 		else
 			cache_pin(store.cache, entry);
 	}
-	object = cache_reserve(store.cache, store.object_class, 0, 100);
+	object = cache_reserve(store.cache, 0, store.object_class, 0, 100);
 	assert_int_not_equal(object, 0);
-	assert_int_equal(cache_reserve(store.cache, store.object_class, 0, 100), 0);
+	assert_int_equal(cache_reserve(store.cache, 0, store.object_class, 0, 100), 0);
 	assert_false(cache_could_reserve(store.cache, store.object_class, 1));
 	assert_int_equal(store_stats(&store).chunks, 7);
 	cache_unlock(store.cache, store_find(&store, store.space, 3), 1);
@@ -249,12 +249,12 @@ static void an_unused_model_gives_way_to_one_with_larger_objects(void **state)
 	two_init(&two);
 	for (int i = 0; i < 8; i++) {
 		assert_true(cache_could_reserve(two.store.cache, two.large, (uint64_t)(8 - i)));
-		objects[i] = cache_reserve(two.store.cache, two.large, 0, 8);
+		objects[i] = cache_reserve(two.store.cache, 0, two.large, 0, 8);
 		assert_int_not_equal(objects[i], 0);
 		assert_int_equal(small_left(&two), 64 - 8 * (i + 1));
 	}
 	assert_int_equal(cache_get_counters(two.store.cache)->evicted_for_class, 64);
-	assert_int_equal(cache_reserve(two.store.cache, two.large, 0, 8), 0);
+	assert_int_equal(cache_reserve(two.store.cache, 0, two.large, 0, 8), 0);
 	for (int i = 0; i < 8; i++)
 		cache_abort(two.store.cache, objects[i]);
 	store_fini(&two.store);
@@ -270,7 +270,7 @@ static void a_limit_below_what_is_needed_evicts_nothing(void **state)
 	two.store.cache->stamp = (uint64_t)5 << 32;
 	for (uint64_t i = 0; i < 64; i++)
 		cache_touch(two.store.cache, store_find(&two.store, two.store.space, i * 5 % 64));
-	assert_int_equal(cache_reserve(two.store.cache, two.large, 0, 7), 0);
+	assert_int_equal(cache_reserve(two.store.cache, 0, two.large, 0, 7), 0);
 	assert_int_equal(small_left(&two), 64);
 	assert_int_equal(cache_verify(two.store.cache, true), 0);
 	store_fini(&two.store);
@@ -286,11 +286,11 @@ static void chunks_in_use_are_gone_around_or_stop_it(void **state)
 	/* Every fifth page is in use: nowhere are eight. */
 	for (uint64_t i = 0; i < 64; i += 5)
 		cache_lock(two.store.cache, store_find(&two.store, two.store.space, i), 1);
-	assert_int_equal(cache_reserve(two.store.cache, two.large, 0, 64), 0);
+	assert_int_equal(cache_reserve(two.store.cache, 0, two.large, 0, 64), 0);
 	assert_int_equal(small_left(&two), 64);
 	/* Around the least recently used chunks, 1 to 4, there is room now, up to a staged object. */
 	cache_unlock(two.store.cache, store_find(&two.store, two.store.space, 5), 1);
-	object = cache_reserve(two.store.cache, two.large, 0, 64);
+	object = cache_reserve(two.store.cache, 0, two.large, 0, 64);
 	assert_int_not_equal(object, 0);
 	assert_int_equal(small_left(&two), 56);
 	for (uint64_t i = 0; i < 64; i += 5)
@@ -311,11 +311,11 @@ static void staged_objects_of_another_class_are_never_taken(void **state)
 	assert_int_equal(l1_class_acquire(store.l1, 8 * PAGE, &large), 0);
 	for (uint64_t i = 0; i < 32; i++) {
 		if (i % 4 == 3)
-			staged[i / 4] = cache_reserve(store.cache, store.object_class, 0, 0);
+			staged[i / 4] = cache_reserve(store.cache, 0, store.object_class, 0, 0);
 		else
 			store_put(&store, store.space, i, 0);
 	}
-	assert_int_equal(cache_reserve(store.cache, large, 0, 32), 0);
+	assert_int_equal(cache_reserve(store.cache, 0, large, 0, 32), 0);
 	assert_int_equal(store_stats(&store).chunks, 24);
 	for (int i = 0; i < 8; i++)
 		cache_abort(store.cache, staged[i]);
@@ -332,12 +332,12 @@ static void a_class_that_has_something_evictable_always_gets_room(void **state)
 
 	(void)state;
 	two_init(&two);
-	object = cache_reserve(two.store.cache, two.large, 0, 8);
+	object = cache_reserve(two.store.cache, 0, two.large, 0, 8);
 	store_digest(1000, digest);
 	assert_int_equal(cache_publish(two.store.cache, two.space, digest, 0, object, &entry), 0);
 	for (uint64_t i = 8; i < 64; i += 3)
 		cache_pin(two.store.cache, store_find(&two.store, two.store.space, i));
-	object = cache_reserve(two.store.cache, two.large, 0, 64);
+	object = cache_reserve(two.store.cache, 0, two.large, 0, 64);
 	assert_int_not_equal(object, 0);
 	assert_int_equal(store_find(&two.store, two.space, 1000), CACHE_NONE);
 	assert_int_equal(small_left(&two), 56);
@@ -350,7 +350,7 @@ static void a_class_that_has_something_evictable_always_gets_room(void **state)
 /* Publishes an object of this class, without eviction; the entry. */
 static uint32_t put_class(struct store *store, uint32_t space, uint64_t chunk, uint32_t part, uint32_t object_class)
 {
-	l1_ref object = cache_reserve(store->cache, object_class, 0, 0);
+	l1_ref object = cache_reserve(store->cache, 0, object_class, 0, 0);
 	uint8_t digest[CACHE_DIGEST_BYTES];
 	uint32_t entry = CACHE_NONE;
 
@@ -378,7 +378,7 @@ static void a_class_gets_room_however_many_older_classes_there_are(void **state)
 	}
 	assert_int_equal(l1_class_acquire(store.l1, 2 * PAGE, &large), 0);
 	put_class(&store, store.space, 200, 0, large);
-	object = cache_reserve(store.cache, large, 0, 50);
+	object = cache_reserve(store.cache, 0, large, 0, 50);
 	assert_int_not_equal(object, 0);
 	assert_int_equal(store_find(&store, store.space, 200), CACHE_NONE);
 	assert_int_equal(store_stats(&store).chunks, 20);
@@ -410,11 +410,11 @@ static void looking_for_pages_ends_after_a_bounded_time(void **state)
 	for (uint64_t i = 0; i < 253 * 16; i++)
 		if (i != oldest[0] * 16 && i != oldest[1] * 16 && i != oldest[2] * 16 && i != oldest[3] * 16)
 			cache_touch(store.cache, store_find(&store, store.space, i));
-	assert_int_equal(cache_reserve(store.cache, large, 0, 5000), 0);
+	assert_int_equal(cache_reserve(store.cache, 0, large, 0, 5000), 0);
 	assert_int_equal(store_stats(&store).chunks, 253 * 16);
 	cache_touch(store.cache, store_find(&store, store.space, oldest[1] * 16));
 	cache_touch(store.cache, store_find(&store, store.space, oldest[2] * 16));
-	object = cache_reserve(store.cache, large, 0, 5000);
+	object = cache_reserve(store.cache, 0, large, 0, 5000);
 	assert_int_not_equal(object, 0);
 	assert_int_equal(store_stats(&store).chunks, 253 * 16 - 1024);
 	cache_abort(store.cache, object);
@@ -439,7 +439,7 @@ static void fresh_objects_of_the_class_that_wants_room_do_not_go_with_old_ones_a
 	for (uint64_t i = 4; i < 8; i++)
 		store_put(&store, store.space, i, 0);
 	cache_touch(store.cache, store_find(&store, store.space, 100));
-	object = cache_reserve(store.cache, middle, 0, 8);
+	object = cache_reserve(store.cache, 0, middle, 0, 8);
 	assert_int_not_equal(object, 0);
 	assert_int_not_equal(store_find(&store, store.space, 100), CACHE_NONE);
 	assert_int_not_equal(store_find(&store, store.space, 0), CACHE_NONE);
@@ -461,7 +461,7 @@ static void a_chunk_of_two_sizes_gives_way_to_either(void **state)
 	put_class(&store, store.space, 1, 1, store.object_class);
 	put_class(&store, store.space, 2, 1, store.object_class);
 	assert_int_equal(cache_verify(store.cache, true), 0);
-	object = cache_reserve(store.cache, store.object_class, 0, 1);
+	object = cache_reserve(store.cache, 0, store.object_class, 0, 1);
 	assert_int_not_equal(object, 0);
 	assert_int_equal(store_find(&store, store.space, 1), CACHE_NONE);
 	assert_int_equal(cache_get_counters(store.cache)->evicted_for_class, 0);
@@ -481,7 +481,7 @@ static void a_part_that_comes_to_a_held_chunk_is_not_evictable(void **state)
 	assert_int_equal(store_put(&store, store.space, 1, 1), entry);
 	assert_int_equal(cache_verify(store.cache, false), 0);
 	assert_false(cache_could_reserve(store.cache, store.object_class, 1));
-	assert_int_equal(cache_reserve(store.cache, store.object_class, 0, 10), 0);
+	assert_int_equal(cache_reserve(store.cache, 0, store.object_class, 0, 10), 0);
 	cache_unpin(store.cache, entry);
 	assert_true(cache_could_reserve(store.cache, store.object_class, 2));
 	store_fini(&store);
@@ -500,7 +500,7 @@ static void a_chunk_whose_objects_lie_in_the_way_several_times_goes_once(void **
 	for (uint64_t i = 0; i < 4; i++)
 		for (uint32_t part = 0; part < 4; part++)
 			store_put(&store, store.space, i, part);
-	object = cache_reserve(store.cache, large, 0, 2);
+	object = cache_reserve(store.cache, 0, large, 0, 2);
 	assert_int_not_equal(object, 0);
 	assert_int_equal(store_stats(&store).chunks, 2);
 	assert_int_equal(cache_get_counters(store.cache)->evicted_chunks, 2);

@@ -17,7 +17,7 @@ static const struct cache_tuning small = { .slab_shift = 9, .buckets = 1 };
 
 static int try_put(struct store *store, uint64_t chunk, uint32_t part)
 {
-	l1_ref object = cache_reserve(store->cache, store->object_class, 0, 0);
+	l1_ref object = cache_reserve(store->cache, 0, store->object_class, 0, 0);
 	uint8_t digest[CACHE_DIGEST_BYTES];
 	uint32_t entry;
 	int rc;
@@ -142,7 +142,7 @@ static void slabs_run_out_and_are_supplied(void **state)
 	assert_int_equal(cache_wants_memory(store.cache), slab);
 	while (try_put(&store, i, 1) == 0)
 		i++;
-	assert_int_equal(i, (1 << 9) - ENTRIES_HEADS);
+	assert_int_equal(i, (1 << 9) - store.cache->entries.heads);
 	cache_supply_memory(store.cache, cache_allocate_memory(slab), slab);
 	assert_int_equal(try_put(&store, i++, 2), 0);
 	assert_int_equal(cache_wants_memory(store.cache), slab);
@@ -242,7 +242,7 @@ static void keys_that_differ_in_one_bit_are_different_chunks(void **state)
 	store_feed(&store);
 	for (uint32_t bit = 0; bit <= 256; bit++) {
 		uint8_t digest[CACHE_DIGEST_BYTES] = { 0 };
-		l1_ref object = cache_reserve(store.cache, store.object_class, 0, 0);
+		l1_ref object = cache_reserve(store.cache, 0, store.object_class, 0, 0);
 
 		if (bit < 256)
 			digest[bit / 8] = (uint8_t)(1 << bit % 8);

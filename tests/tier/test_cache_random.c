@@ -134,7 +134,7 @@ static void step_reserve(struct world *world)
 
 	if (world->staged_count == STAGED_MAX)
 		return;
-	object = cache_reserve(world->cache, object_class, pick(world, 3), limit);
+	object = cache_reserve(world->cache, 0, object_class, pick(world, 3), limit);
 	gone = notice_evictions(world);
 	if (object) {
 		assert_true(could);

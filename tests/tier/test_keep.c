@@ -179,7 +179,7 @@ static void life_turn(struct life *life, struct random *random)
 	uint8_t digest[32];
 	l1_ref object;
 
-	object = cache_reserve(life->cache, life->object_class[kind], (uint32_t)random_below(random, 2), EVICT);
+	object = cache_reserve(life->cache, 0, life->object_class[kind], (uint32_t)random_below(random, 2), EVICT);
 	if (object == 0)
 		return;
 	write_bytes(l1_address(life->l1, object), kind, chunk, part);

@@ -131,7 +131,7 @@ static void close_cache(struct cached *cached)
 /* Published from an area; where it came to lie. */
 static uint32_t put(struct cached *cached, uint64_t chunk, uint32_t area)
 {
-	l1_ref object = cache_reserve(cached->store.cache, cached->store.object_class, area, 1);
+	l1_ref object = cache_reserve(cached->store.cache, 0, cached->store.object_class, area, 1);
 	uint8_t digest[CACHE_DIGEST_BYTES];
 	uint32_t entry;
 

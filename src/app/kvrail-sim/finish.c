@@ -174,7 +174,7 @@ static void fill_l1(struct world *world)
 		return;
 	}
 	while (count <= room) {
-		objects[count] = cache_reserve(cache, object_class, 0, FILL_EVICTIONS);
+		objects[count] = cache_reserve(cache, 0, object_class, 0, FILL_EVICTIONS);
 		if (!objects[count])
 			break;
 		count++;

@@ -143,6 +143,11 @@ static const struct option_spec specs[] = {
 		"NAME[:uid=N][:clear]: a tenant, the user whose Unix socket clients are it, and whether it may clear its chunks" },
 	{ "tenant-key", OPTION_LIST, AT(tenant_keys), 0, NULL, NULL, NULL, "Tenants",
 		"NAME:FILE: the file with the secret by which a tenant's TCP clients prove that they are it" },
+	{ "quota", OPTION_LIST, AT(quotas), 0, NULL, NULL, NULL, "Tenants",
+		"TENANT=SOFT:HARD: how much of L1 a tenant may hold, sizes or none. Above SOFT its chunks are the first to be "
+		"evicted, beyond HARD it evicts its own; see docs/QUOTAS.md" },
+	{ "default-quota", OPTION_TEXT, TEXT(default_quota), "none:none", NULL, NULL, "Tenants",
+		"SOFT:HARD of each tenant without a quota of its own" },
 	{ "require-tenant", OPTION_BOOL, AT(require_tenant), 0, "no", NULL, NULL, "Tenants",
 		"clients must name the tenant that they are" },
 };
@@ -301,6 +306,8 @@ int kvraild_plan(const struct kvraild_settings *settings, struct kvraild_plan *p
 		result = plan_http(settings, plan, error);
 	if (!result)
 		result = kvraild_plan_tenants(settings, plan, error);
+	if (!result)
+		result = kvraild_plan_quotas(settings, plan, error);
 	if (!result)
 		result = plan_l2(settings, plan, error);
 	if (!result)

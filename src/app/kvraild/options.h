@@ -56,7 +56,8 @@ struct kvraild_settings {
 	uint64_t l2_wait_ns, l2_load_bytes, l2_store_bytes, l2_timeout_ns;
 	uint32_t l2_sick_after;
 	uint32_t l2_lookups, l2_loads, l2_stores, l2_store_queue;
-	struct option_list tenants, tenant_keys;
+	struct option_list tenants, tenant_keys, quotas;
+	char default_quota[64];
 	bool require_tenant;
 	uint64_t drain_timeout_ns, stall_ns;
 };
@@ -108,6 +109,7 @@ struct kvraild_plan {
 	uint32_t l2_count;
 	struct control_tenant tenants[KVRAILD_TENANTS_MAX];
 	uint32_t tenant_count;
+	struct cache_quota default_quota;
 	struct kvraild_cores cores;
 	struct kvraild_placement placement; /* once the machine was read: kvraild_place */
 };
@@ -118,6 +120,9 @@ KVR_MUST_CHECK int kvraild_plan(
 
 /* tenants.c: the lists --tenant and --tenant-key. [0] is "default", of Unix socket peers that no other tenant names. */
 KVR_MUST_CHECK int kvraild_plan_tenants(
+	const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error);
+/* quotas.c: --quota and --default-quota, after the tenants. */
+KVR_MUST_CHECK int kvraild_plan_quotas(
 	const struct kvraild_settings *settings, struct kvraild_plan *plan, struct option_error *error);
 /* The first line of a file with a secret, at least `least` characters. what: the option. */
 KVR_MUST_CHECK int kvraild_read_secret(

@@ -208,6 +208,7 @@ static int start_server(struct daemon *daemon, char *detail)
 	options.handshake_ns = settings->handshake_ns;
 	options.tenants = daemon->plan->tenants;
 	options.tenant_count = daemon->plan->tenant_count;
+	options.default_quota = daemon->plan->default_quota;
 	options.require_tenant = settings->require_tenant;
 	options.trust_tcp = settings->trust_tcp;
 	options.version = "kvraild " KVRAIL_VERSION;
