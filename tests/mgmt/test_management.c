@@ -136,7 +136,7 @@ static void model_numbers_are_used_again_only_when_nothing_of_them_is_left(void 
 	world_init(&world, &(struct world_options){ .slots = 16 });
 	client = client_join(&world, 1);
 	for (unsigned n = 0; n < 3000; n++) {
-		struct model_of model = { name, "fp8", 1 + n, 1, 1 };
+		struct model_of model = { name, "fp8", 1 + n % (WORLD_TENANTS - 1), 1, 1 };
 
 		handle = handle_make(client, &model, 0, 0, OBJECT_BYTES);
 		assert_int_equal(handle->registration.reply_status, STATUS_OK);
