@@ -200,8 +200,8 @@ struct kvr_layout {
  * its workers.
  * *registration: this client's number for it, good until kvr_unregister, also over reconnects.
  * Planes may lie in GPU memory (a server on this host, with its --gpu; docs/GPU.md): then STORE is called when the data
- * is there for all streams, RETRIEVE when nothing uses the blocks any more, and kernels launched after a RETRIEVE has
- * ended see its data. Unregister before you free it.
+ * is there for all streams, RETRIEVE when nothing uses the blocks any more (or both `after` a mark), and kernels
+ * launched after a RETRIEVE has ended, or one of its layers has come, see its data. Unregister before you free it.
  * -EINVAL (arguments), -EPROTOTYPE (another layout under that identity), -EFAULT, -ENOTSUP (memory can't be reached),
  * -EOPNOTSUPP, -EBUSY, -ENOSPC (limits), -ECONNRESET.
  */
@@ -296,6 +296,9 @@ struct kvr_result {
 	char text[200];   /* words for an error, else empty */
 };
 
+/* A point that the engine will reach, below; 0 is none. */
+typedef uint64_t kvr_mark;
+
 struct kvr_blocks { /* of one group: chunk_count * chunk_tokens / tokens_per_block ids, in token order */
 	const uint32_t *ids;
 	uint32_t count;
@@ -314,10 +317,15 @@ struct kvr_transfer {
 	/* chunk_count of enum kvr_outcome; NULL: not wanted. Must stay until the ticket is done; written before that
 	 * when the result's error is 0, else left alone. */
 	uint8_t *outcomes;
+	/* Retrieve: tell of each of so many layers when its data is there (kvr_wait_layer, kvr_stream_wait_layer). The
+	 * registration's planes, in their order, are cut into layers of equally many planes; up to 512. 0: no. */
+	uint32_t layers;
+	/* Not before this mark is reached; 0: at once. */
+	kvr_mark after;
 };
-#define KVR_TRANSFER_INIT                                     \
-	{                                                     \
-		sizeof(struct kvr_transfer), 0, 0, 0, 0, 0, 0 \
+#define KVR_TRANSFER_INIT                                           \
+	{                                                           \
+		sizeof(struct kvr_transfer), 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
 /*
@@ -378,6 +386,38 @@ KVR_API int kvr_wait(struct kvr_client *client, kvr_ticket ticket, uint64_t time
  * transfer: also with status 1 and outcomes KVR_CANCELED). Harmless when it is done, or was canceled already. -ENOENT,
  * -EBUSY (try again), -ECONNRESET (it ends anyway). */
 KVR_API int kvr_cancel(struct kvr_client *client, kvr_ticket ticket);
+/* ---- in step with the engine ------------------------------------------------------------------------------------ */
+
+/*
+ * A RETRIEVE with `layers` brings them in order, and the engine may use one while those behind it are still on their
+ * way: work that is launched after kvr_wait_layer has returned 0, or on the stream behind kvr_stream_wait_layer, sees
+ * the layer's data. It still has to take the ticket and look at the result: when the request fails, is canceled, or the
+ * connection is lost, everybody who waits for a layer is let through as soon as the client notices (it is polled or
+ * waited on), and what was computed is to be thrown away.
+ *
+ * A transfer `after` a mark does not touch the blocks before the mark is reached: a STORE is submitted before the
+ * engine has computed them, a RETRIEVE before it has done with what was in them. A mark can be named by any number of
+ * transfers, also by those that are submitted after it was reached. One that is never reached holds its transfers until
+ * they are canceled or the connection ends. Up to 1,024 marks may be waiting to be reached.
+ *
+ * Streams are those of CUDA (CUstream, cudaStream_t; also NULL and the per-thread default stream): the calls put a
+ * wait, or a write, of a word of this client's memory into the stream and return at once. The context of the stream
+ * must be current. kvr_close comes after the streams have done with both. -EOPNOTSUPP: no CUDA in this process, or too
+ * old a driver; -EIO: it refused, with its words.
+ */
+
+/* 0: the layer is there; -ETIMEDOUT; -ENOENT: no such ticket, or its result was taken; -ERANGE: no such layer; else the
+ * request is done with that error. Leaves the ticket. timeout_ns 0 looks once. */
+KVR_API int kvr_wait_layer(struct kvr_client *client, kvr_ticket ticket, uint32_t layer, uint64_t timeout_ns);
+/* The same for what is launched on the stream from now on. The last layer is the end of all data. */
+KVR_API int kvr_stream_wait_layer(struct kvr_client *client, kvr_ticket ticket, uint32_t layer, void *stream);
+/* -EBUSY: too many wait to be reached; -ECONNRESET: not connected yet. */
+KVR_API int kvr_mark_new(struct kvr_client *client, kvr_mark *mark);
+/* It is reached now. -EINVAL: no mark of this client. */
+KVR_API int kvr_mark_reach(struct kvr_client *client, kvr_mark mark);
+/* It is reached when all that was launched on the stream before has ended. */
+KVR_API int kvr_stream_mark(struct kvr_client *client, kvr_mark mark, void *stream);
+
 /* For event loops: a descriptor that is readable while there may be news: a ticket that is done and not taken, data to
  * be looked at, a connection that was lost, must be tried again, or is back. kvr_poll makes it unreadable again: after
  * each event poll all tickets (or, without any, call kvr_poll with ticket 0). The same one over reconnects; the

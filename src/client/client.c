@@ -157,6 +157,7 @@ void client_destroy(struct kvr_client **pointer)
 			log_error("client: a session could not be destroyed");
 	}
 	events_destroy(client);
+	client_gpu_forget_words(client);
 	client_free_memory(client);
 	queue_destroy(client);
 	client_gpu_fini(client);

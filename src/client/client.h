@@ -67,6 +67,9 @@ KVR_MUST_CHECK int client_submit_lookup(struct kvr_session *session, uint32_t fl
 KVR_MUST_CHECK int client_submit_query(struct kvr_session *session, uint64_t wait_ns, bool early, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_transfer(
 	struct kvr_session *session, bool store, const struct kvr_transfer *transfer, kvr_ticket *ticket);
+/* Words by which transfers keep step with the engine: kvrail.h's calls of that name. */
+KVR_MUST_CHECK int client_mark_new(struct kvr_client *client, kvr_mark *mark);
+KVR_MUST_CHECK int client_mark_reach(struct kvr_client *client, kvr_mark mark);
 KVR_MUST_CHECK int client_submit_free_locks(
 	struct kvr_session *session, uint32_t first_chunk, uint32_t chunk_count, bool all_ranks, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_end(struct kvr_session *session, kvr_ticket *ticket);

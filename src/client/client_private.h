@@ -23,6 +23,10 @@ KVR_BEGIN_C
 
 #define CLIENT_SLOTS 256u       /* tickets that can exist at once */
 #define CLIENT_LARGE_BUFFERS 4u /* requests above WIRE_INLINE_BYTES that can exist at once */
+#define CLIENT_LAYER_SETS 32u   /* retrieves with layers that can exist at once */
+#define CLIENT_LAYERS_MAX 512u  /* of one of them */
+#define CLIENT_MARKS 1024u      /* not reached at once */
+#define CLIENT_WORDS_BYTES (4u * (CLIENT_LAYER_SETS * CLIENT_LAYERS_MAX + CLIENT_MARKS))
 #define CLIENT_REGIONS_MAX 1024u
 #define CLIENT_REGISTRATIONS_MAX 64u
 #define CLIENT_CHUNK_TOKENS_MAX 65536u
@@ -60,7 +64,9 @@ struct slot {
 	struct kvr_session *session;
 	uint8_t *outcomes; /* the caller's */
 	uint32_t chunk_count;
-	uint32_t chain_end; /* chunks of the session that the server knows once this has succeeded */
+	uint32_t layer_set, layer_value;
+	uint32_t layer_count; /* 0: it has no set */
+	uint32_t chain_end;   /* chunks of the session that the server knows once this has succeeded */
 	struct kvr_result result;
 };
 
@@ -175,10 +181,18 @@ struct kvr_client {
 	uint8_t *buffers; /* CLIENT_SLOTS send buffers, then as many receive buffers as credits_max */
 	uint64_t buffer_bytes;
 	struct ibv_mr *buffer_region;
-	uint8_t *large; /* the message area: CLIENT_LARGE_BUFFERS of large_bytes */
+	uint8_t *large; /* the message area: CLIENT_LARGE_BUFFERS of large_bytes, then the words of order.c */
 	uint64_t large_bytes;
 	uint32_t large_free[CLIENT_LARGE_BUFFERS];
 	uint32_t large_free_count;
+	uint32_t *words;     /* CLIENT_WORDS_BYTES: written by the server, or read by it */
+	uint64_t layer_sets; /* bit i: set i is in use */
+	uint32_t layer_values[CLIENT_LAYER_SETS];
+	uint32_t mark_values[CLIENT_MARKS]; /* of the newest mark of each word */
+	uint32_t next_mark;
+	gpu_context words_context; /* in which the GPU's library knows the words; NULL: it does not */
+	uint64_t words_on_gpu;     /* their address for streams */
+	uint32_t word_waiters;     /* threads that wait for words, of which no descriptor tells */
 
 	/* kvr_event_fd's, -1 until it is called: an epoll set of completions, control stream and a timer. */
 	int event_fd, event_timer;
@@ -228,6 +242,10 @@ uint64_t client_gpu_end(struct kvr_client *client, uint64_t address);
 /* 0, -EOPNOTSUPP, -EFAULT with words. */
 KVR_MUST_CHECK int client_gpu_export(
 	struct kvr_client *client, uint64_t address, uint64_t length, struct gpu_export *description);
+/* The words' address for the streams of the thread's current context. 0, -EOPNOTSUPP, -EIO with words. */
+KVR_MUST_CHECK int client_gpu_words(struct kvr_client *client);
+/* The GPU's library forgets them. */
+void client_gpu_forget_words(struct kvr_client *client);
 /* True while the server still has to forget GPU memory that no registration uses. */
 bool client_gpu_forgetting(const struct kvr_client *client);
 void client_gpu_fini(struct kvr_client *client);
@@ -249,6 +267,21 @@ bool queue_step(struct kvr_client *client);
 uint8_t *queue_room(struct kvr_client *client, struct slot *slot, size_t length, int *error);
 void queue_submit(struct kvr_client *client, struct slot *slot);
 void queue_end_all(struct kvr_client *client, int error, const char *text);
+
+/* order.c */
+struct client_word {
+	uint32_t *address;
+	uint32_t value;
+};
+/* The flags and words of a transfer with so many layers (0: none), after a mark (0: none). 0, -EBUSY, -EOPNOTSUPP with words. */
+KVR_MUST_CHECK int order_fill(struct kvr_client *client, struct slot *slot, uint32_t layers, kvr_mark after,
+	struct transfer_request *request);
+/* With slot->layer_count: the request has ended; nobody waits for its layers any more. */
+void order_done(struct kvr_client *client, const struct slot *slot);
+void order_free(struct kvr_client *client, struct slot *slot);
+/* 0: it is there, or the request is done; -EAGAIN: *word will tell; -ENOENT, -ERANGE, or the request's error, with words. */
+KVR_MUST_CHECK int client_layer(struct kvr_client *client, kvr_ticket ticket, uint32_t layer, struct client_word *word);
+KVR_MUST_CHECK int client_mark_word(struct kvr_client *client, kvr_mark mark, struct client_word *word);
 
 /* request.c */
 /* The server did not know the session's chain: sends the request again with all of it. False: it can't. */

@@ -48,6 +48,55 @@ int client_gpu_export(struct kvr_client *client, uint64_t address, uint64_t leng
 	return error;
 }
 
+int client_gpu_words(struct kvr_client *client)
+{
+	gpu_context context = NULL;
+	gpu_address there = 0;
+	char text[128];
+	int code;
+
+	if (!gpu_usable(client)) {
+		error_text_set(
+			"streams are those of CUDA, whose driver this process has not loaded, or only an old one");
+		return -EOPNOTSUPP;
+	}
+	if (client->words_context)
+		return 0;
+	code = client->gpu.context_get(&context);
+	if (code == GPU_DONE && !context) {
+		error_text_set("no CUDA context is current in this thread: make the stream's context current");
+		return -EIO;
+	}
+	if (code == GPU_DONE)
+		code = client->gpu.host_register(
+			client->words, CLIENT_WORDS_BYTES, GPU_HOST_PORTABLE | GPU_HOST_MAPPED);
+	if (code == GPU_DONE) {
+		code = client->gpu.host_on_device(&there, client->words, 0);
+		if (code != GPU_DONE)
+			(void)client->gpu.host_unregister(client->words);
+	}
+	if (code != GPU_DONE) {
+		error_text_set("CUDA can't use this client's words: %s",
+			gpu_driver_error(&client->gpu, code, text, sizeof(text)));
+		return -EIO;
+	}
+	client->words_on_gpu = there;
+	client->words_context = context;
+	return 0;
+}
+
+void client_gpu_forget_words(struct kvr_client *client)
+{
+	gpu_context popped;
+
+	/* An engine may have ended its context, and the registration with it. */
+	if (client->words_context && client->gpu.context_push(client->words_context) == GPU_DONE) {
+		(void)client->gpu.host_unregister(client->words);
+		(void)client->gpu.context_pop(&popped);
+	}
+	client->words_context = NULL;
+}
+
 void client_gpu_fini(struct kvr_client *client)
 {
 	gpu_driver_unload(&client->gpu);

@@ -41,6 +41,7 @@ void handshake_begin(struct kvr_client *client)
 	hello.header = connection_header(client, WIRE_HELLO);
 	hello.version_min = WIRE_VERSION_MIN;
 	hello.version_max = WIRE_VERSION_MAX;
+	hello.features = FEATURE_FLAG_PER_LAYER;
 	hello.want_credits = handshake_credits(client);
 	hello.driver = text_of(client->device->driver->name);
 	hello.client = text_of(client->options.user->name);

@@ -15,6 +15,7 @@
 #define WAIT_SPIN_NS (50 * KVR_US)
 #define WAIT_YIELD_NS (200 * KVR_US)
 #define WAIT_SLEEP_MAX_NS (10 * KVR_MS)
+#define WAIT_WORD_NS (50 * KVR_US) /* no descriptor tells of a layer's word */
 
 /* Words of the calling thread's last error: each thread has its own, so that no call disturbs another's. */
 static _Thread_local char error_words[256];
@@ -90,7 +91,7 @@ static void client_sleep(struct kvr_client *client, uint64_t until_ns)
 	uint64_t next_ns;
 
 	pthread_mutex_lock(&client->lock);
-	next_ns = kvr_min_u64(until_ns, now_ns + WAIT_SLEEP_MAX_NS);
+	next_ns = kvr_min_u64(until_ns, now_ns + (client->word_waiters > 0 ? WAIT_WORD_NS : WAIT_SLEEP_MAX_NS));
 	if (client->watched) {
 		limit = timespec_of(next_ns);
 		pthread_cond_timedwait(&client->news, &client->lock, &limit);

@@ -32,6 +32,7 @@ struct slot *slot_take(struct kvr_client *client, uint16_t type)
 	slot->session = NULL;
 	slot->outcomes = NULL;
 	slot->chunk_count = slot->chain_end = 0;
+	slot->layer_count = 0;
 	memset(&slot->result, 0, sizeof(slot->result));
 	return slot;
 }
@@ -50,6 +51,8 @@ void slot_free(struct kvr_client *client, struct slot *slot)
 	if (slot->sending)
 		return;
 	slot_release_large(client, slot);
+	if (slot->layer_count > 0)
+		order_free(client, slot);
 	slot->state = SLOT_FREE;
 	slot->ticket = 0;
 	list_add_first(&client->free_slots, &slot->node);
@@ -90,6 +93,8 @@ void slot_done(
 	list_remove(&slot->node);
 	slot->state = SLOT_DONE;
 	slot_release_large(client, slot);
+	if (slot->layer_count > 0)
+		order_done(client, slot);
 	result->error = error;
 	result->status = status;
 	if (text_length >= sizeof(result->text))
@@ -141,10 +146,11 @@ void queue_destroy(struct kvr_client *client)
 	free(client->scratch);
 }
 
-/* The message area, once: what does not fit a receive buffer of the server is fetched from it. */
+/* The message area, once: what does not fit a receive buffer of the server is fetched from it. The words of order.c are behind it. */
 static int queue_create_large(struct kvr_client *client)
 {
 	uint64_t bytes = kvr_round_up(client->server.message_bytes_max, 4096);
+	uint64_t all;
 	uint32_t region;
 	void *address;
 	int error;
@@ -153,17 +159,19 @@ static int queue_create_large(struct kvr_client *client)
 		return 0;
 	if (bytes > WIRE_MESSAGE_BYTES_MAX)
 		bytes = WIRE_MESSAGE_BYTES_MAX;
-	error = client->device->driver->allocate(client->device, bytes * CLIENT_LARGE_BUFFERS, &address);
+	all = bytes * CLIENT_LARGE_BUFFERS + kvr_round_up(CLIENT_WORDS_BYTES, 4096);
+	error = client->device->driver->allocate(client->device, all, &address);
 	if (error)
 		return error;
-	error = region_make(client, (uint64_t)(uintptr_t)address, bytes * CLIENT_LARGE_BUFFERS, &region);
+	error = region_make(client, (uint64_t)(uintptr_t)address, all, &region);
 	if (error) {
-		client->device->driver->release(client->device, address, bytes * CLIENT_LARGE_BUFFERS);
+		client->device->driver->release(client->device, address, all);
 		return error;
 	}
 	client->regions[region].users++;
 	client->regions[region].allocated = true;
 	client->large = address;
+	client->words = (uint32_t *)(void *)(client->large + bytes * CLIENT_LARGE_BUFFERS);
 	client->large_bytes = bytes;
 	for (uint32_t i = 0; i < CLIENT_LARGE_BUFFERS; i++)
 		client->large_free[i] = i;

@@ -191,13 +191,35 @@ static int request_runs(struct kvr_client *client, const struct kvr_blocks *bloc
 	return 0;
 }
 
+/* A program that was built before there were layers and marks has none. */
+static bool has_order(const struct kvr_transfer *transfer)
+{
+	return transfer->struct_bytes >= sizeof(*transfer);
+}
+
+static uint32_t layers_of(const struct kvr_transfer *transfer)
+{
+	return has_order(transfer) ? transfer->layers : 0;
+}
+
+/* Of the mark nothing but its form is known here: it may be reached later than the request is sent, or was long ago. */
+static int request_order(struct kvr_client *client, struct slot *slot, bool store, const struct kvr_transfer *transfer,
+	struct transfer_request *request)
+{
+	kvr_mark after = has_order(transfer) ? transfer->after : 0;
+	struct client_word word;
+	int error = after ? client_mark_word(client, after, &word) : 0;
+
+	return error ? error : order_fill(client, slot, store ? 0 : layers_of(transfer), after, request);
+}
+
 /* What can be said here is said here, with words; the server checks everything again. */
 static int request_check_transfer(const struct kvr_session *session, const struct client_registration *registration,
 	const struct kvr_transfer *transfer)
 {
 	uint32_t chunk_tokens = session->client->server.chunk_tokens;
 
-	if (transfer->struct_bytes < sizeof(*transfer) || transfer->chunk_count == 0) {
+	if (transfer->struct_bytes < offsetof(struct kvr_transfer, layers) || transfer->chunk_count == 0) {
 		error_text_set("transfer.struct_bytes (use KVR_TRANSFER_INIT) or chunk_count is not set");
 		return -EINVAL;
 	}
@@ -214,6 +236,12 @@ static int request_check_transfer(const struct kvr_session *session, const struc
 	if (transfer->group_count != registration->group_count || !transfer->groups) {
 		error_text_set("%u groups of blocks for a registration with %u", transfer->group_count,
 			registration->group_count);
+		return -EINVAL;
+	}
+	if (layers_of(transfer) > CLIENT_LAYERS_MAX ||
+		(layers_of(transfer) > 0 && registration->plane_count % layers_of(transfer) != 0)) {
+		error_text_set("%u layers of %u planes: each has equally many planes, and there are at most %u",
+			layers_of(transfer), registration->plane_count, CLIENT_LAYERS_MAX);
 		return -EINVAL;
 	}
 	for (uint32_t g = 0; g < transfer->group_count; g++) {
@@ -255,11 +283,13 @@ int client_submit_transfer(
 			WIRE_RUNS_MAX);
 		error = -EMSGSIZE;
 	}
+	request.header = request_header(client, slot);
+	if (!error)
+		error = request_order(client, slot, store, transfer, &request);
 	if (error) {
 		slot_free(client, slot);
 		return error;
 	}
-	request.header = request_header(client, slot);
 	request.first_chunk = transfer->first_chunk;
 	request.chunk_count = transfer->chunk_count;
 	request.skip_tokens = store ? 0 : transfer->skip_tokens;

@@ -72,6 +72,7 @@ enum gpu_pointer_attribute {
 #define GPU_HOST_MAPPED 2u   /* ... and with an address on the GPU */
 #define GPU_STREAM_NON_BLOCKING 1u
 #define GPU_EVENT_NO_TIMING 2u
+#define GPU_WAIT_REACHED 0u /* wait_value: until the word is at least the value, as the sign of the difference says */
 #define GPU_IPC_LAZY_PEERS 1u
 
 /*
@@ -91,6 +92,7 @@ enum gpu_pointer_attribute {
 	X(context_retain, "cuDevicePrimaryCtxRetain", (gpu_context * context, int device))                             \
 	X(context_release, "cuDevicePrimaryCtxRelease_v2", (int device))                                               \
 	X(context_set, "cuCtxSetCurrent", (gpu_context context))                                                       \
+	X(context_get, "cuCtxGetCurrent", (gpu_context * context))                                                     \
 	X(context_push, "cuCtxPushCurrent_v2", (gpu_context context))                                                  \
 	X(context_pop, "cuCtxPopCurrent_v2", (gpu_context * context))                                                  \
 	X(module_load, "cuModuleLoadData", (gpu_module * module, const void *image))                                   \
@@ -107,6 +109,8 @@ enum gpu_pointer_attribute {
 	X(priority_range, "cuCtxGetStreamPriorityRange", (int *least, int *greatest))                                  \
 	X(write_value, "cuStreamWriteValue32_v2",                                                                      \
 		(gpu_stream stream, gpu_address address, uint32_t value, unsigned flags))                              \
+	X(wait_value, "cuStreamWaitValue32_v2",                                                                        \
+		(gpu_stream stream, gpu_address address, uint32_t value, unsigned flags))                              \
 	X(event_query, "cuEventQuery", (gpu_event event))                                                              \
 	X(memory_alloc, "cuMemAlloc_v2", (gpu_address * address, size_t bytes))                                        \
 	X(memory_free, "cuMemFree_v2", (gpu_address address))                                                          \
@@ -118,6 +122,7 @@ enum gpu_pointer_attribute {
 	X(host_free, "cuMemFreeHost", (void *address))                                                                 \
 	X(host_register, "cuMemHostRegister_v2", (void *address, size_t bytes, unsigned flags))                        \
 	X(host_unregister, "cuMemHostUnregister", (void *address))                                                     \
+	X(host_on_device, "cuMemHostGetDevicePointer_v2", (gpu_address * there, void *address, unsigned flags))        \
 	X(pointer_attribute, "cuPointerGetAttribute", (void *value, int attribute, gpu_address address))               \
 	X(ipc_export, "cuIpcGetMemHandle", (struct gpu_handle * handle, gpu_address address))                          \
 	X(ipc_open, "cuIpcOpenMemHandle_v2", (gpu_address * address, struct gpu_handle handle, unsigned flags))        \

@@ -46,6 +46,12 @@ static struct session *transfer_session(
 		reply_refuse(management, request, error.status, "%s (at %u)", error.what, error.offset);
 		return NULL;
 	}
+	if (message->order.layer_count > 0 && registration->layout->plane_count % message->order.layer_count != 0) {
+		reply_refuse(management, request, STATUS_INVALID_RANGE,
+			"the registration's %u planes are no whole number for each of %u layers",
+			registration->layout->plane_count, message->order.layer_count);
+		return NULL;
+	}
 	session = session_open(management, registration->model, &message->session, &request->reply);
 	if (!session || !chain_has(session, message->first_chunk, message->chunk_count, &request->reply)) {
 		reply_give(management, request);

@@ -36,7 +36,7 @@ struct wire_text {
 /* ---- control socket ------------------------------------------------------------------------------------------- */
 
 enum hello_feature {
-	FEATURE_FLAG_PER_LAYER = 1u << 0,
+	FEATURE_FLAG_PER_LAYER = 1u << 0, /* enum transfer_flag */
 	FEATURE_SEVERAL_GROUPS = 1u << 1,
 };
 
@@ -255,8 +255,34 @@ struct query_request {
  * skip_tokens (RETRIEVE; 0 in a STORE) counts from first_chunk's first token: blocks that lie wholly inside are not
  * written (their ids are not looked at), a block that lies partly inside is written whole.
  */
+enum transfer_flag {
+	TRANSFER_LAYERS = 1u << 0, /* RETRIEVE: a word of the client's memory tells of each layer */
+	TRANSFER_AFTER = 1u << 1,  /* not before a word of the client's memory has a value */
+};
+
+/* Words of 4 bytes in the client's memory, at addresses divisible by 4, by which a transfer keeps step with the engine. */
+struct transfer_order {
+	/* TRANSFER_LAYERS: word i becomes layer_value behind the data of layer i. The registration's planes, in their order, are cut into
+	 * layer_count layers of equally many. */
+	uint64_t layers_address;
+	uint32_t layers_region;
+	uint32_t layer_count; /* 1 .. WIRE_PLANES_MAX */
+	uint32_t layer_value;
+	/* TRANSFER_AFTER: nothing is read or written before the word has reached after_value (transfer_word_reached). */
+	uint32_t after_region;
+	uint64_t after_address;
+	uint32_t after_value;
+};
+/* Where layer_value lies in the message: the device writes it from there. */
+#define TRANSFER_LAYER_VALUE_OFFSET 112u
+/* Values of a word only ever grow, and wrap. */
+static inline bool transfer_word_reached(uint32_t word, uint32_t value)
+{
+	return (int32_t)(word - value) >= 0;
+}
+
 struct transfer_request {
-	struct wire_header header;
+	struct wire_header header; /* flags: enum transfer_flag */
 	uint32_t registration;
 	uint32_t first_chunk;
 	uint32_t chunk_count; /* 1 .. chunks_max */
@@ -264,6 +290,7 @@ struct transfer_request {
 	uint32_t group_count;
 	uint32_t run_count; /* of all groups, in group order */
 	struct session_ref session;
+	struct transfer_order order; /* zero without flags */
 	/* u32 per group, read with transfer_group_runs_at: how many of the runs are its own, > 0 */
 	const uint8_t *group_runs;
 	const uint8_t *runs; /* read with transfer_run_at */

@@ -12,25 +12,75 @@
  *   48 u32 group_count
  *   52 u32 run_count
  *   56     session (session.h)
+ *   with a flag of enum transfer_flag:
+ *   96 u64 layers_address
+ *  104 u32 layers_region
+ *  108 u32 layer_count
+ *  112 u32 layer_value
+ *  116 u32 after_region
+ *  120 u64 after_address
+ *  128 u32 after_value
  *   variable: session, u32 group_runs[group_count], {u32 start, u32 count} runs[run_count]
  */
 #define GROUP_RUNS_BYTES 4u
 #define RUN_BYTES 8u
 KVR_STATIC_ASSERT(sizeof(struct block_run) == RUN_BYTES, "transfer_run_at copies a run as it lies on the wire");
 
+#define TRANSFER_FLAGS (TRANSFER_LAYERS | TRANSFER_AFTER)
+#define ORDER_OFFSET (56u + SESSION_FIXED_BYTES)
+#define ORDER_BYTES 36u
+KVR_STATIC_ASSERT(ORDER_OFFSET + 16 == TRANSFER_LAYER_VALUE_OFFSET, "layer_value lies where message.h says");
+
 static const struct frame_shape transfer_shape = {
 	FRAME_REQUEST,
-	56 + SESSION_FIXED_BYTES,
-	0,
+	ORDER_OFFSET,
+	TRANSFER_FLAGS,
 	{ WIRE_RETRIEVE, WIRE_STORE },
 };
+
+static const struct frame_shape ordered_shape = {
+	FRAME_REQUEST,
+	ORDER_OFFSET + ORDER_BYTES,
+	TRANSFER_FLAGS,
+	{ WIRE_RETRIEVE, WIRE_STORE },
+};
+
+static const struct frame_shape *shape_of(const struct transfer_request *message)
+{
+	return message->header.flags & TRANSFER_FLAGS ? &ordered_shape : &transfer_shape;
+}
+
+static bool order_get_fixed(struct get_cursor *fixed, struct transfer_request *message)
+{
+	struct transfer_order *order = &message->order;
+
+	if (KVR_LIKELY(!(message->header.flags & TRANSFER_FLAGS))) {
+		memset(order, 0, sizeof(*order));
+		return true;
+	}
+	return get_u64(fixed, &order->layers_address) && get_u32(fixed, &order->layers_region) &&
+		get_u32(fixed, &order->layer_count) && get_u32(fixed, &order->layer_value) &&
+		get_u32(fixed, &order->after_region) && get_u64(fixed, &order->after_address) &&
+		get_u32(fixed, &order->after_value);
+}
+
+static bool order_put_fixed(struct put_cursor *fixed, const struct transfer_request *message)
+{
+	const struct transfer_order *order = &message->order;
+
+	return !(message->header.flags & TRANSFER_FLAGS) ||
+		(put_u64(fixed, order->layers_address) && put_u32(fixed, order->layers_region) &&
+			put_u32(fixed, order->layer_count) && put_u32(fixed, order->layer_value) &&
+			put_u32(fixed, order->after_region) && put_u64(fixed, order->after_address) &&
+			put_u32(fixed, order->after_value));
+}
 
 static bool transfer_get_fixed(struct get_cursor *fixed, struct transfer_request *message)
 {
 	return get_u32(fixed, &message->registration) && get_u32(fixed, &message->first_chunk) &&
 		get_u32(fixed, &message->chunk_count) && get_u32(fixed, &message->skip_tokens) &&
 		get_u32(fixed, &message->group_count) && get_u32(fixed, &message->run_count) &&
-		session_get_fixed(fixed, &message->session);
+		session_get_fixed(fixed, &message->session) && order_get_fixed(fixed, message);
 }
 
 static bool transfer_put_fixed(struct put_cursor *fixed, const struct transfer_request *message)
@@ -38,7 +88,7 @@ static bool transfer_put_fixed(struct put_cursor *fixed, const struct transfer_r
 	return put_u32(fixed, message->registration) && put_u32(fixed, message->first_chunk) &&
 		put_u32(fixed, message->chunk_count) && put_u32(fixed, message->skip_tokens) &&
 		put_u32(fixed, message->group_count) && put_u32(fixed, message->run_count) &&
-		session_put_fixed(fixed, &message->session);
+		session_put_fixed(fixed, &message->session) && order_put_fixed(fixed, message);
 }
 
 static bool transfer_get_rest(struct get_cursor *rest, struct transfer_request *message)
@@ -55,6 +105,24 @@ static bool transfer_put_rest(struct put_cursor *rest, const struct transfer_req
 		put_bytes(rest, message->runs, (uint64_t)message->run_count * RUN_BYTES);
 }
 
+static bool order_valid(const struct rules *rules, const struct transfer_request *message)
+{
+	const struct transfer_order *order = &message->order;
+	bool layers = message->header.flags & TRANSFER_LAYERS;
+	bool after = message->header.flags & TRANSFER_AFTER;
+
+	return rule(rules, !layers || message->header.type == WIRE_RETRIEVE, STATUS_MALFORMED, 12,
+		       "flags: only a RETRIEVE tells of layers") &&
+		rule(rules, !layers || order->layers_address % sizeof(uint32_t) == 0, STATUS_MALFORMED, ORDER_OFFSET,
+			"layers_address: not a multiple of 4") &&
+		rule(rules, !layers || order->layer_count > 0, STATUS_MALFORMED, ORDER_OFFSET + 12,
+			"layer_count: is 0") &&
+		rule(rules, !layers || order->layer_count <= WIRE_PLANES_MAX, STATUS_TOO_BIG, ORDER_OFFSET + 12,
+			"layer_count: above the limit") &&
+		rule(rules, !after || order->after_address % sizeof(uint32_t) == 0, STATUS_MALFORMED, ORDER_OFFSET + 24,
+			"after_address: not a multiple of 4");
+}
+
 static bool transfer_counts_valid(const struct rules *rules, const struct transfer_request *message)
 {
 	return chunk_range_valid(rules, message->first_chunk, message->chunk_count, 36) &&
@@ -64,7 +132,8 @@ static bool transfer_counts_valid(const struct rules *rules, const struct transf
 		rule(rules, message->group_count <= WIRE_GROUPS_MAX, STATUS_TOO_BIG, 48,
 			"group_count: above the limit") &&
 		rule(rules, message->run_count <= WIRE_RUNS_MAX, STATUS_TOO_BIG, 52, "run_count: above the limit") &&
-		session_counts_valid(rules, &message->session, 56);
+		session_counts_valid(rules, &message->session, 56) &&
+		(KVR_LIKELY(message->header.flags == 0) || order_valid(rules, message));
 }
 
 static uint32_t offset_of(const struct rules *rules, const uint8_t *pointer)
@@ -115,7 +184,7 @@ static bool transfer_content_valid(const struct rules *rules, const struct trans
 
 size_t transfer_request_size(const struct transfer_request *message)
 {
-	return transfer_shape.fixed_length + session_rest_size(&message->session) +
+	return shape_of(message)->fixed_length + session_rest_size(&message->session) +
 		(size_t)message->group_count * GROUP_RUNS_BYTES + (size_t)message->run_count * RUN_BYTES;
 }
 
@@ -126,6 +195,8 @@ int transfer_request_decode(
 
 	return frame_result(&frame,
 		frame_open(&frame, &transfer_shape, bytes, length, &message->header, error) &&
+			rule(&frame.rules, message->header.fixed_length >= shape_of(message)->fixed_length,
+				STATUS_MALFORMED, 10, "fixed_length: too short for the flags") &&
 			transfer_get_fixed(&frame.fixed, message) && transfer_counts_valid(&frame.rules, message) &&
 			transfer_get_rest(&frame.rest, message) && transfer_content_valid(&frame.rules, message));
 }
@@ -137,7 +208,7 @@ ssize_t transfer_request_encode(void *bytes, size_t capacity, const struct trans
 	if (!transfer_counts_valid(&rules_of_encode, message) || !transfer_content_valid(&rules_of_encode, message))
 		return -EINVAL;
 	return frame_finish(&frame, &message->header,
-		frame_begin(&frame, &transfer_shape, bytes, capacity) && transfer_put_fixed(&frame.fixed, message) &&
+		frame_begin(&frame, shape_of(message), bytes, capacity) && transfer_put_fixed(&frame.fixed, message) &&
 			transfer_put_rest(&frame.rest, message));
 }
 

@@ -216,7 +216,7 @@ static void give_up_slots(struct worker *worker, struct list_node *slots)
 	while ((node = list_pop_first(slots))) {
 		struct slot *slot = KVR_CONTAINER_OF(node, struct slot, node);
 
-		if (slot->stage == SLOT_MOVING)
+		if (slot->stage == SLOT_MOVING || slot->stage == SLOT_WORD)
 			transfer_end(worker, slot, true);
 		else
 			receive_recycle(worker, slot);
@@ -245,6 +245,8 @@ static void become_idle(struct worker *worker, struct endpoint *endpoint)
 	endpoint->idle_at = worker->polled;
 	give_up_send_queue(worker, endpoint);
 	give_up_slots(worker, &endpoint->transfers);
+	give_up_slots(worker, &endpoint->words);
+	order_give_up(worker, endpoint);
 	give_up_slots(worker, &endpoint->fetches);
 	give_up_slots(worker, &endpoint->posted);
 	give_up_slots(worker, &endpoint->waiting);

@@ -60,26 +60,38 @@ void indirect_release_buffer(struct worker *worker, struct slot *slot)
 	grant_buffers(worker);
 }
 
+const struct layout_region *indirect_region(const struct slot *slot, uint32_t number)
+{
+	const struct connection *connection = slot->request.connection;
+
+	if (number >= connection->region_count || endpoint_of(slot)->forgetting == number ||
+		!kvr_load_acquire(&connection->regions[number].present))
+		return NULL;
+	return &connection->regions[number];
+}
+
+bool indirect_region_holds(const struct layout_region *region, uint64_t address, uint64_t bytes)
+{
+	return address >= region->address && bytes <= region->length &&
+		address - region->address <= region->length - bytes;
+}
+
 /* Finds the region that holds the request, or answers why there is none. */
 static bool find_memory(struct worker *worker, struct slot *slot, const struct indirect *message)
 {
-	const struct connection *connection = slot->request.connection;
-	const struct layout_region *region;
+	const struct layout_region *region = indirect_region(slot, message->region);
 
 	if (message->length > worker->options.message_bytes_max) {
 		reply_error(worker, slot, STATUS_TOO_BIG, "INDIRECT: %u bytes, this server takes %u", message->length,
 			worker->options.message_bytes_max);
 		return false;
 	}
-	if (message->region >= connection->region_count || endpoint_of(slot)->forgetting == message->region ||
-		!kvr_load_acquire(&connection->regions[message->region].present)) {
+	if (!region) {
 		reply_error(
 			worker, slot, STATUS_INVALID_MEMORY, "INDIRECT: there is no memory region %u", message->region);
 		return false;
 	}
-	region = &connection->regions[message->region];
-	if (message->address < region->address || message->length > region->length ||
-		message->address - region->address > region->length - message->length) {
+	if (!indirect_region_holds(region, message->address, message->length)) {
 		reply_error(worker, slot, STATUS_INVALID_MEMORY, "INDIRECT: outside memory region %u", message->region);
 		return false;
 	}
@@ -141,12 +153,19 @@ void indirect_fetched(struct worker *worker, struct slot *slot)
 	receive_dispatch(worker, slot, true);
 }
 
-static bool reads_from(const struct list_node *slots, uint32_t region)
+static bool uses(const struct slot *slot, uint32_t region)
+{
+	if (slot->stage == SLOT_WAITING || slot->stage == SLOT_FETCHING)
+		return slot->fetch_region == region;
+	return order_names(slot, region);
+}
+
+static bool one_uses(const struct list_node *slots, uint32_t region)
 {
 	list_for_each(node, slots) {
 		const struct slot *slot = KVR_CONTAINER_OF(node, struct slot, node);
 
-		if ((slot->stage == SLOT_WAITING || slot->stage == SLOT_FETCHING) && slot->fetch_region == region)
+		if (uses(slot, region))
 			return true;
 	}
 	return false;
@@ -156,8 +175,11 @@ void indirect_check_forget(struct worker *worker, struct endpoint *endpoint)
 {
 	uint32_t region = endpoint->forgetting;
 
-	if (region == POOL_NONE || reads_from(&endpoint->waiting, region) || reads_from(&endpoint->fetches, region) ||
-		reads_from(&endpoint->posted, region))
+	if (KVR_LIKELY(region == POOL_NONE))
+		return;
+	if (one_uses(&endpoint->waiting, region) || one_uses(&endpoint->fetches, region) ||
+		one_uses(&endpoint->words, region) || one_uses(&endpoint->transfers, region) ||
+		one_uses(&endpoint->posted, region) || order_names_any(worker, endpoint, region))
 		return;
 	endpoint->forgetting = POOL_NONE;
 	worker_tell(worker, TO_MANAGEMENT_FORGOTTEN, endpoint->connection, region);

@@ -57,13 +57,15 @@ enum slot_stage {
 	SLOT_WAITING,    /* for a large buffer */
 	SLOT_FETCHING,   /* its RDMA READs are being posted, or have not completed */
 	SLOT_MANAGEMENT, /* the management core owns the request */
+	SLOT_WORD,       /* its transfer waits for a word of the client's memory (order.c) */
 	SLOT_MOVING,     /* its transfer is being posted, or has not completed */
 	SLOT_REPLYING,   /* waits for a reply buffer */
 };
 
 struct slot {
 	struct request request; /* first: a request * is a slot * */
-	struct list_node node;  /* endpoint: waiting, fetches, transfers, posted; worker: unposted, unanswered */
+	struct list_node
+		node; /* endpoint: waiting, fetches, words, transfers, posted; worker: unposted, unanswered, words_due */
 	enum slot_stage stage;
 	bool aborted;
 	bool early;            /* its reply is on the way, right behind its data */
@@ -71,6 +73,11 @@ struct slot {
 	uint32_t unsignalled;  /* of these, behind the last signalled one */
 	uint64_t posted_bytes; /* of the fetch or transfer */
 	struct plan plan;
+	/* order.c */
+	uint32_t layer_next, layer_count; /* words of layers that were posted; that there are */
+	uint32_t layer_planes;            /* of one layer */
+	uint32_t layer_rkey, after_rkey;
+	uint64_t word_since_ns, word_due_ns;
 	/* INDIRECT */
 	uint64_t fetch_address;
 	uint32_t fetch_length;
@@ -127,7 +134,8 @@ struct endpoint {
 
 	struct list_node transfers; /* MOVING slots with something to post */
 	struct list_node fetches;   /* FETCHING slots with something to post */
-	struct list_node posted;    /* MOVING and FETCHING slots with everything posted */
+	struct list_node words;     /* WORD slots whose word is to be read */
+	struct list_node posted;    /* MOVING, FETCHING and WORD slots with everything posted */
 	struct list_node waiting;   /* WAITING slots */
 	struct list_node large;     /* worker: waits for a large buffer */
 	uint32_t large_held;
@@ -148,7 +156,7 @@ struct endpoint {
 };
 
 /* What one turn of one connection is going to post. */
-enum chain_kind { CHAIN_REPLY, CHAIN_FETCH, CHAIN_TRANSFER };
+enum chain_kind { CHAIN_REPLY, CHAIN_FETCH, CHAIN_WORD, CHAIN_TRANSFER, CHAIN_LAYER };
 struct chain_item {
 	enum chain_kind kind;
 	uint32_t buffer; /* CHAIN_REPLY */
@@ -163,6 +171,7 @@ struct chain {
 	bool blocked;      /* something could not be added for want of room in the send queue */
 	struct slot *slot; /* whose one-sided work requests it has, NULL: none */
 	struct plan before;
+	uint32_t layers_before;
 	struct chain_item items[WORKER_TURN_WRS_MAX];
 	struct ibv_send_wr wrs[WORKER_TURN_WRS_MAX];
 	struct ibv_sge sges[WORKER_TURN_WRS_MAX][WORKER_SGE_MAX];
@@ -186,6 +195,7 @@ struct worker {
 	uint32_t early,
 		early_max; /* slots whose reply went out before their end: they keep receive buffers from the others */
 	struct list_node unposted;   /* slots */
+	struct list_node words_due;  /* slots in WORD, to be read again later */
 	struct list_node unanswered; /* slots in REPLYING */
 	struct endpoint *endpoints;
 	struct mark *marks;       /* of all endpoints */
@@ -196,7 +206,8 @@ struct worker {
 	struct list_node active;   /* endpoints */
 	struct list_node draining; /* endpoints */
 
-	uint8_t *memory; /* one region: receive buffers, reply buffers, large buffers */
+	uint8_t *memory; /* one region: receive buffers, reply buffers, large buffers, a word for each slot */
+	uint32_t *words;
 	uint8_t *replies, *larges;
 	struct reply_buffer *reply_buffers;
 	uint32_t reply_free;   /* list of reply buffers */
@@ -244,11 +255,41 @@ void indirect_begin(struct worker *worker, struct slot *slot);
 /* All of it has arrived. */
 void indirect_fetched(struct worker *worker, struct slot *slot);
 void indirect_release_buffer(struct worker *worker, struct slot *slot);
+/* The client's region of that number: NULL when there is none, or it is being forgotten. */
+const struct layout_region *indirect_region(const struct slot *slot, uint32_t number);
+bool indirect_region_holds(const struct layout_region *region, uint64_t address, uint64_t bytes);
 void indirect_forget(struct worker *worker, struct endpoint *endpoint, uint32_t region);
-/* Answers a FORGET that waits when nothing reads from the region any more. */
+/* Answers a FORGET that waits when nothing uses the region any more. */
 void indirect_check_forget(struct worker *worker, struct endpoint *endpoint);
 
+/* ---- order.c ---- */
+
+/* Are the words that the request names in regions of its client? Takes their keys. */
+bool order_find_memory(struct slot *slot);
+/* Whether a transfer that is under way, or one that waits without being on a list of the endpoint's, has words in that region. */
+bool order_names(const struct slot *slot, uint32_t region);
+bool order_names_any(const struct worker *worker, const struct endpoint *endpoint, uint32_t region);
+/* Before the first work request of a transfer. */
+void order_begin(struct slot *slot);
+/* The data of the next layer is posted, and its word is not. */
+bool order_layer_due(const struct slot *slot);
+void order_fill_layer(const struct worker *worker, struct slot *slot, struct ibv_send_wr *wr);
+/* True: the transfer waits for a word, and goes on by itself. */
+bool order_waits(struct worker *worker, struct slot *slot);
+void order_fill_word(const struct worker *worker, const struct slot *slot, struct ibv_send_wr *wr);
+void order_word_read(struct worker *worker, struct slot *slot);
+/* Words that are to be read again. True when it did something. */
+bool order_step(struct worker *worker);
+/* Its connection is idle: what waits has failed. */
+void order_give_up(struct worker *worker, const struct endpoint *endpoint);
+
 /* ---- transfer.c ---- */
+
+/* All that is to be posted of it was. */
+static inline bool transfer_posted(const struct slot *slot)
+{
+	return plan_done(&slot->plan) && slot->layer_next == slot->layer_count;
+}
 
 void transfer_begin(struct worker *worker, struct slot *slot);
 void transfer_abort(struct worker *worker, struct slot *slot);

@@ -17,7 +17,7 @@
  *     |  <------------------------ CLOSE (connection) |   fail the queue pair, finish everything
  *     |  CLOSED (connection) ---------------------->  |   no request of it is out, nothing can touch memory any more
  *     |  <------------- FORGET (connection, region)   |   after regions[region].present was cleared
- *     |  FORGOTTEN (connection, region) ----------->  |   no INDIRECT reads from it: forget_memory may be called
+ *     |  FORGOTTEN (connection, region) ----------->  |   nothing uses it any more: forget_memory may be called
  *     |  PARTS (large) ---------------------------->  |   for a REPLY whose request has `large` set: the reply is
  *     |                                               |   encoded, its outcomes are not looked at again
  *
@@ -215,6 +215,7 @@ static inline void mailbox_fini(struct mailbox *mailbox)
 	X(send_queue_waits_total, "turns in which a transfer waited for room in the send queue") \
 	X(retrieve_bytes_total, "bytes written to engines")                                      \
 	X(store_bytes_total, "bytes read from engines")                                          \
+	X(word_waits_total, "times a transfer's start was put off: the engine was not ready")    \
 	X(completions_total, "completions polled")                                               \
 	X(completion_errors_total, "completions with an error that was a cause, not a flush")    \
 	X(errors_local_total, "of these, blamed on this server")                                 \

@@ -167,6 +167,14 @@ static void hand_over(struct worker *worker, struct slot *slot)
 		refuse_malformed(worker, slot, &error);
 		return;
 	}
+	if (KVR_UNLIKELY(request->header.flags) &&
+		(request->header.type == WIRE_RETRIEVE || request->header.type == WIRE_STORE) &&
+		!order_find_memory(slot)) {
+		reply_error(worker, slot, STATUS_INVALID_MEMORY,
+			"%s: the words that order it lie outside the memory regions of this connection",
+			wire_type_name(request->header.type));
+		return;
+	}
 	memset(&request->reply, 0, offsetof(struct request_reply, text));
 	request->reply.text[0] = '\0';
 	memset(&request->transfer, 0, sizeof(request->transfer));

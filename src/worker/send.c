@@ -119,21 +119,39 @@ static void add_fetch(struct chain *chain, const struct worker *worker, const st
 	}
 }
 
+static void add_word(struct chain *chain, const struct worker *worker, const struct endpoint *endpoint)
+{
+	struct slot *slot = KVR_CONTAINER_OF(endpoint->words.next, struct slot, node);
+
+	if (!has_room(chain, worker, endpoint, true))
+		return;
+	order_fill_word(worker, slot, add(chain, endpoint, CHAIN_WORD));
+	chain->items[chain->count - 1].read = true;
+	chain->reads++;
+	chain->slot = slot;
+}
+
 static void add_transfer(struct chain *chain, const struct worker *worker, const struct endpoint *endpoint)
 {
 	struct slot *slot = KVR_CONTAINER_OF(endpoint->transfers.next, struct slot, node);
 	bool read = !slot->request.transfer.to_client;
 
 	chain->before = slot->plan;
-	while (!plan_done(&slot->plan) && has_room(chain, worker, endpoint, read)) {
-		struct ibv_send_wr *wr = add(chain, endpoint, CHAIN_TRANSFER);
+	chain->layers_before = slot->layer_next;
+	while (!transfer_posted(slot) && has_room(chain, worker, endpoint, read)) {
+		bool layer = order_layer_due(slot);
+		struct ibv_send_wr *wr = add(chain, endpoint, layer ? CHAIN_LAYER : CHAIN_TRANSFER);
 		struct chain_item *item = &chain->items[chain->count - 1];
 
-		item->bytes = (uint32_t)plan_next(&slot->plan, &worker->limits, wr, wr->sg_list);
-		item->read = read;
-		chain->reads += read;
-		chain->bytes += item->bytes;
 		chain->slot = slot;
+		if (KVR_UNLIKELY(layer)) {
+			order_fill_layer(worker, slot, wr);
+		} else {
+			item->bytes = (uint32_t)plan_next(&slot->plan, &worker->limits, wr, wr->sg_list);
+			item->read = read;
+			chain->reads += read;
+			chain->bytes += item->bytes;
+		}
 		if (slot->aborted)
 			break; /* just the one that will tell */
 	}
@@ -151,7 +169,9 @@ static void build(struct worker *worker, struct endpoint *endpoint)
 	chain->blocked = false;
 	chain->slot = NULL;
 	must_signal = add_replies(chain, worker, endpoint);
-	if (!list_empty(&endpoint->fetches))
+	if (KVR_UNLIKELY(!list_empty(&endpoint->words)))
+		add_word(chain, worker, endpoint);
+	else if (!list_empty(&endpoint->fetches))
 		add_fetch(chain, worker, endpoint);
 	else if (!list_empty(&endpoint->transfers))
 		add_transfer(chain, worker, endpoint);
@@ -236,9 +256,13 @@ static KVR_COLD void rewind_plan(struct worker *worker, uint32_t posted)
 	struct ibv_sge sges[WORKER_SGE_MAX];
 
 	chain->slot->plan = chain->before;
-	for (uint32_t i = 0; i < posted; i++)
+	chain->slot->layer_next = chain->layers_before;
+	for (uint32_t i = 0; i < posted; i++) {
 		if (chain->items[i].kind == CHAIN_TRANSFER)
 			plan_next(&chain->slot->plan, &worker->limits, &wr, sges);
+		else if (chain->items[i].kind == CHAIN_LAYER)
+			chain->slot->layer_next++;
+	}
 }
 
 /* A queue that is full for the moment is told apart from a work request that can never be posted. */
@@ -256,9 +280,10 @@ static KVR_COLD void refused(struct worker *worker, struct endpoint *endpoint, i
 static void move_on(struct worker *worker, struct endpoint *endpoint, struct slot *slot)
 {
 	bool everything = slot->stage == SLOT_FETCHING ? slot->posted_bytes == slot->fetch_length
-						       : plan_done(&slot->plan);
+		: slot->stage == SLOT_WORD             ? slot->outstanding > 0
+						       : transfer_posted(slot);
 
-	if (everything || (slot->aborted && slot->unsignalled == 0)) {
+	if (everything || (slot->stage != SLOT_WORD && slot->aborted && slot->unsignalled == 0)) {
 		list_remove(&slot->node);
 		list_add_last(&endpoint->posted, &slot->node);
 	}
@@ -271,7 +296,7 @@ static void move_on(struct worker *worker, struct endpoint *endpoint, struct slo
 static bool has_work(const struct endpoint *endpoint)
 {
 	return endpoint->reply_first != POOL_NONE || !list_empty(&endpoint->fetches) ||
-		!list_empty(&endpoint->transfers);
+		!list_empty(&endpoint->transfers) || !list_empty(&endpoint->words);
 }
 
 void send_activate(struct worker *worker, struct endpoint *endpoint)
@@ -336,8 +361,10 @@ static void slot_completion(struct worker *worker, struct endpoint *endpoint, co
 	if (slot->stage == SLOT_FETCHING && slot->posted_bytes == slot->fetch_length) {
 		if (endpoint->state == ENDPOINT_LIVE)
 			indirect_fetched(worker, slot);
-	} else if (slot->stage == SLOT_MOVING && (plan_done(&slot->plan) || slot->aborted)) {
+	} else if (slot->stage == SLOT_MOVING && (transfer_posted(slot) || slot->aborted)) {
 		transfer_end(worker, slot, false);
+	} else if (slot->stage == SLOT_WORD) {
+		order_word_read(worker, slot);
 	}
 }
 

@@ -29,7 +29,7 @@ static void count_moved(struct worker *worker, const struct request *request)
 void transfer_end(struct worker *worker, struct slot *slot, bool failed)
 {
 	struct request *request = &slot->request;
-	bool whole = !failed && plan_done(&slot->plan);
+	bool whole = !failed && transfer_posted(slot);
 
 	/* Nobody will see the early reply of what failed: its queue pair has. */
 	if (failed && slot->early)
@@ -45,6 +45,8 @@ void transfer_end(struct worker *worker, struct slot *slot, bool failed)
 	count_moved(worker, request);
 	list_remove(&slot->node);
 	slot->stage = SLOT_MANAGEMENT;
+	if (!endpoint_of(slot)->closing) /* CLOSED answers a FORGET too */
+		indirect_check_forget(worker, endpoint_of(slot));
 	worker_tell(worker, TO_MANAGEMENT_TRANSFER_DONE, request, 0);
 }
 
@@ -59,11 +61,13 @@ void transfer_begin(struct worker *worker, struct slot *slot)
 	slot->unsignalled = 0;
 	slot->posted_bytes = 0;
 	plan_init(&slot->plan, &request->message.transfer, &request->transfer);
-	if (endpoint->state != ENDPOINT_LIVE) {
+	order_begin(slot);
+	/* A client may have taken the memory of its words away meanwhile. */
+	if (endpoint->state != ENDPOINT_LIVE || (KVR_UNLIKELY(request->header.flags) && !order_find_memory(slot))) {
 		transfer_end(worker, slot, true);
-	} else if (plan_done(&slot->plan)) {
+	} else if (transfer_posted(slot)) {
 		transfer_end(worker, slot, false);
-	} else {
+	} else if (!order_waits(worker, slot)) {
 		list_add_last(&endpoint->transfers, &slot->node);
 		send_activate(worker, endpoint);
 	}
@@ -74,12 +78,12 @@ void transfer_abort(struct worker *worker, struct slot *slot)
 	struct endpoint *endpoint = endpoint_of(slot);
 
 	/* It may have ended already, its TRANSFER_DONE on the way. */
-	if (slot->stage != SLOT_MOVING || slot->aborted)
+	if ((slot->stage != SLOT_MOVING && slot->stage != SLOT_WORD) || slot->aborted)
 		return;
 	slot->aborted = true;
 	/* What was posted must complete. Behind unsignalled work requests one more has to go out, or nothing would
 	 * tell. */
-	if (slot->unsignalled > 0 || plan_done(&slot->plan))
+	if (slot->unsignalled > 0 || transfer_posted(slot) || (slot->stage == SLOT_WORD && slot->outstanding > 0))
 		return;
 	list_remove(&slot->node);
 	if (slot->outstanding == 0)

@@ -110,6 +110,7 @@ static int create_tables(struct worker *worker)
 static void fill_tables(struct worker *worker)
 {
 	list_init(&worker->unposted);
+	list_init(&worker->words_due);
 	list_init(&worker->unanswered);
 	list_init(&worker->active);
 	list_init(&worker->draining);
@@ -132,6 +133,7 @@ static void fill_tables(struct worker *worker)
 		list_init(&endpoint->large);
 		list_init(&endpoint->transfers);
 		list_init(&endpoint->fetches);
+		list_init(&endpoint->words);
 		list_init(&endpoint->posted);
 		list_init(&endpoint->waiting);
 		worker->free_endpoints[worker->free_endpoint_count++] = i;
@@ -152,7 +154,8 @@ static int create_memory(struct worker *worker)
 	uint64_t receives = (uint64_t)worker->slot_count * WIRE_INLINE_BYTES;
 	uint64_t replies = kvr_round_up((uint64_t)reply_buffer_count(worker) * WORKER_REPLY_BYTES, PAGE_BYTES);
 	uint64_t larges = (uint64_t)worker->options.large_buffers * worker->options.message_bytes_max;
-	uint64_t bytes = kvr_round_up(receives + replies + larges, PAGE_BYTES);
+	uint64_t words = (uint64_t)worker->slot_count * sizeof(uint32_t);
+	uint64_t bytes = kvr_round_up(kvr_round_up(receives + replies + larges, KVR_CACHE_LINE) + words, PAGE_BYTES);
 
 	worker->memory = fault_point("worker_create/buffers") ? NULL : aligned_alloc(PAGE_BYTES, bytes);
 	if (!worker->memory)
@@ -160,6 +163,8 @@ static int create_memory(struct worker *worker)
 	memset(worker->memory, 0, bytes);
 	worker->replies = worker->memory + receives;
 	worker->larges = worker->replies + replies;
+	worker->words = (uint32_t *)(void *)(worker->memory +
+		kvr_round_up(receives + replies + larges, KVR_CACHE_LINE));
 	return worker->device->driver->register_memory(
 		worker->device, worker->memory, bytes, IBV_ACCESS_LOCAL_WRITE, &worker->mr);
 }
@@ -386,6 +391,7 @@ bool worker_step(struct worker *worker, uint64_t now_ns)
 	busy = poll_completions(worker);
 	busy |= read_mailbox(worker);
 	busy |= receive_post_again(worker);
+	busy |= order_step(worker);
 	busy |= reply_send_waiting(worker);
 	busy |= connection_drain(worker);
 	busy |= send_turns(worker);
@@ -401,7 +407,7 @@ bool worker_arm(struct worker *worker)
 	/* Who is draining waits for the device, of which no event tells; data may be moving because the queue is
 	 * polled. */
 	if (!list_empty(&worker->active) || !list_empty(&worker->draining) || !list_empty(&worker->unposted) ||
-		!list_empty(&worker->unanswered) || worker->bytes_in_flight > 0 ||
+		!list_empty(&worker->unanswered) || !list_empty(&worker->words_due) || worker->bytes_in_flight > 0 ||
 		!ring_empty(&worker->mailbox->to_worker))
 		return false;
 	if (ibv_req_notify_cq(worker->cq, 0) != 0)

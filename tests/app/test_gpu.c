@@ -105,6 +105,23 @@ static void every_layout_comes_back_from_a_gpu(void **state)
 	assert_true(server_process_clean(&server));
 }
 
+/* Streams wait for layers, and transfers for streams; no processor in between. */
+static void layers_and_marks_keep_streams_in_step(void **state)
+{
+	struct server_process server;
+	struct text out = { 0 };
+
+	(void)state;
+	setenv("FAKE_CUDA_LAUNCH_US", "300", 1);
+	SERVER_START(&server, "--gpu", "on", "--l1-size", "64MiB");
+	assert_int_equal(run_engine(&server, "order", &out), 0);
+	assert_non_null(strstr(out.bytes, "order: right"));
+	text_fini(&out);
+	assert_true(!page_has(&server, "/metrics", "kvrail_worker_word_waits_total 0\n"));
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_true(server_process_clean(&server));
+}
+
 /* pitfalls L05, C01: killed in mid-transfer, an engine takes nothing with it. */
 static void an_engine_that_is_killed_leaves_no_memory_mapped(void **state)
 {
@@ -181,6 +198,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(every_layout_comes_back_from_a_gpu, with_fake, without_fake),
+		cmocka_unit_test_setup_teardown(layers_and_marks_keep_streams_in_step, with_fake, without_fake),
 		cmocka_unit_test_setup_teardown(
 			an_engine_that_is_killed_leaves_no_memory_mapped, with_fake, without_fake),
 		cmocka_unit_test_setup_teardown(

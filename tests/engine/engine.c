@@ -43,6 +43,7 @@ void engine_open(struct engine *engine)
 	engine_must(engine, engine->driver.module_load(&module, gpu_pattern_ptx), "module");
 	engine_must(engine, engine->driver.module_function(&engine->fill, module, "kvrail_fill"), "fill");
 	engine_must(engine, engine->driver.module_function(&engine->check, module, "kvrail_check"), "check");
+	engine_must(engine, engine->driver.module_function(&engine->work, module, "kvrail_work"), "work");
 	engine_must(engine, engine->driver.stream_create(&engine->stream, GPU_STREAM_NON_BLOCKING, 0), "stream");
 	engine_must(engine, engine->driver.stream_create(&engine->back, GPU_STREAM_NON_BLOCKING, 0), "stream");
 	engine_must(engine,
@@ -149,8 +150,8 @@ int main(int count, char **arguments)
 	static const struct {
 		const char *name;
 		int (*run)(struct engine *engine);
-	} modes[] = { { "check", engine_run_check }, { "loop", engine_run_loop }, { "bench", engine_run_bench },
-		{ "lanes", engine_run_lanes } };
+	} modes[] = { { "check", engine_run_check }, { "order", engine_run_order }, { "overlap", engine_run_overlap },
+		{ "loop", engine_run_loop }, { "bench", engine_run_bench }, { "lanes", engine_run_lanes } };
 	struct engine engine;
 
 	memset(&engine, 0, sizeof(engine));
@@ -161,6 +162,6 @@ int main(int count, char **arguments)
 		engine_open(&engine);
 		return modes[i].run(&engine);
 	}
-	fprintf(stderr, "usage: gpu_engine --server URL check|loop|bench|lanes\n");
+	fprintf(stderr, "usage: gpu_engine --server URL check|order|overlap|loop|bench|lanes\n");
 	return 2;
 }

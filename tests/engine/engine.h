@@ -4,6 +4,8 @@
  *
  *   gpu_engine --server URL check        stores and retrieves in every layout; exit code 0: every word was right
  *   gpu_engine --server URL loop         transfers without end (to be killed); prints "looping" when it has begun
+ *   gpu_engine --server URL order        layers and marks on streams, no processor waiting in between; every word is checked
+ *   gpu_engine --server URL overlap      loading and computing layer by layer beside one after the other
  *   gpu_engine --server URL bench        rates as ratios to contiguous pinned copies, requests of $ENGINE_MIB (256)
  *   gpu_engine --server none lanes       the same of src/gpu alone, without a server, with kernels of different size
  */
@@ -23,7 +25,7 @@ struct engine {
 	struct gpu_driver driver;
 	gpu_context context;
 	gpu_stream stream, back; /* two, for copies in both directions */
-	gpu_function fill, check;
+	gpu_function fill, check, work;
 	gpu_address wrong;
 	uint32_t *ids;          /* pinned: for the kernels */
 	uint32_t *result;       /* pinned */
@@ -47,6 +49,8 @@ struct kvr_session *engine_session(struct kvr_client *client, uint32_t registrat
 void engine_shuffle(uint32_t *ids, uint32_t count, uint32_t seed);
 
 int engine_run_check(struct engine *engine);
+int engine_run_order(struct engine *engine);
+int engine_run_overlap(struct engine *engine);
 int engine_run_loop(struct engine *engine);
 int engine_run_bench(struct engine *engine);
 int engine_run_lanes(struct engine *engine);

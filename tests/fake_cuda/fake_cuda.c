@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ struct symbol {
 	bool blocked;
 };
 
-enum operation_kind { COPY_LIST, COPY, WRITE_VALUE, FILL, CHECK };
+enum operation_kind { COPY_LIST, COPY, WRITE_VALUE, WAIT_VALUE, FILL, CHECK, WORK };
 
 struct operation {
 	enum operation_kind kind;
@@ -310,7 +311,19 @@ static void perform(const struct operation *operation)
 	case CHECK:
 		do_pattern(word, operation->kind == CHECK);
 		break;
+	case WAIT_VALUE:
+	case WORK:
+		break;
 	}
+}
+
+/* All streams share one queue, so a stream that waits holds up the others: in one process nothing may depend on those. */
+static bool waits(const struct operation *operation)
+{
+	const uint64_t *word = operation->word;
+
+	return operation->kind == WAIT_VALUE &&
+		(int32_t)(__atomic_load_n((uint32_t *)(uintptr_t)word[0], __ATOMIC_ACQUIRE) - (uint32_t)word[1]) < 0;
 }
 
 static void *run(void *argument)
@@ -326,6 +339,12 @@ static void *run(void *argument)
 			pthread_mutex_unlock(&fake.lock);
 			usleep(fake.launch_us);
 			pthread_mutex_lock(&fake.lock);
+		}
+		if (waits(operation)) {
+			pthread_mutex_unlock(&fake.lock);
+			sched_yield();
+			pthread_mutex_lock(&fake.lock);
+			continue;
 		}
 		perform(operation);
 		fake.done_of[operation->stream]++;
@@ -463,6 +482,12 @@ FAKE(cuCtxPopCurrent_v2, (gpu_context * context))
 	return 0;
 }
 
+FAKE(cuCtxGetCurrent, (gpu_context * context))
+{
+	*context = depth > 0 ? current[depth - 1] : NULL;
+	return leave(enter("cuCtxGetCurrent"));
+}
+
 /* Calls of a thread without a context are refused, as the real library does (pitfalls G03). */
 static int enter_context(const char *name)
 {
@@ -485,7 +510,7 @@ FAKE(cuModuleUnload, (gpu_module module))
 
 FAKE(cuModuleGetFunction, (gpu_function * function, gpu_module module, const char *name))
 {
-	static const char *const names[] = { "", "kvrail_copy", "kvrail_fill", "kvrail_check" };
+	static const char *const names[] = { "", "kvrail_copy", "kvrail_fill", "kvrail_check", "kvrail_work" };
 
 	(void)module;
 	for (uintptr_t i = 1; i < KVR_COUNT_OF(names); i++) {
@@ -501,8 +526,8 @@ FAKE(cuLaunchKernel,
 	(gpu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
 		unsigned block_z, unsigned shared_bytes, gpu_stream stream, void **parameters, void **extra))
 {
-	static const unsigned char widths[4][8] = { { 0 }, { 8, 4, 4, 4, 4, 8, 8, 4 }, { 8, 8, 8, 8, 4, 4, 4, 0 },
-		{ 8, 8, 8, 8, 4, 4, 4, 8 } };
+	static const unsigned char widths[5][8] = { { 0 }, { 8, 4, 4, 4, 4, 8, 8, 4 }, { 8, 8, 8, 8, 4, 4, 4, 0 },
+		{ 8, 8, 8, 8, 4, 4, 4, 8 }, { 4, 8 } };
 	uint64_t words[8] = { 0 };
 	int code = enter_context("cuLaunchKernel");
 
@@ -516,7 +541,7 @@ FAKE(cuLaunchKernel,
 		words[6] = words[7];
 		return leave(add(COPY_LIST, stream, words, 8));
 	}
-	return leave(add((uintptr_t)function == 2 ? FILL : CHECK, stream, words, 8));
+	return leave(add((enum operation_kind)(FILL + (uintptr_t)function - 2), stream, words, 8));
 }
 
 FAKE(cuStreamCreateWithPriority, (gpu_stream * stream, unsigned flags, int priority))
@@ -567,6 +592,16 @@ FAKE(cuStreamWriteValue32_v2, (gpu_stream stream, gpu_address address, uint32_t 
 
 	(void)flags;
 	return leave(code ? code : add(WRITE_VALUE, stream, words, 2));
+}
+
+FAKE(cuStreamWaitValue32_v2, (gpu_stream stream, gpu_address address, uint32_t value, unsigned flags))
+{
+	uint64_t words[] = { address, value };
+	int code = enter_context("cuStreamWaitValue32_v2");
+
+	if (code == 0 && (flags != GPU_WAIT_REACHED || address % 4 != 0 || !reachable(address, 4)))
+		code = GPU_INVALID_VALUE;
+	return leave(code ? code : add(WAIT_VALUE, stream, words, 2));
 }
 
 FAKE(cuEventQuery, (gpu_event event))
@@ -686,6 +721,16 @@ FAKE(cuMemHostUnregister, (void *address))
 		return leave(713);
 	memory->kind = FREE;
 	return leave(0);
+}
+
+FAKE(cuMemHostGetDevicePointer_v2, (gpu_address * there, void *address, unsigned flags))
+{
+	int code = enter_context("cuMemHostGetDevicePointer_v2");
+
+	if (code == 0 && (flags != 0 || !find((uintptr_t)address, 1, false)))
+		code = GPU_INVALID_VALUE;
+	*there = (uintptr_t)address;
+	return leave(code);
 }
 
 FAKE(cuPointerGetAttribute, (void *value, int attribute, gpu_address address))

@@ -230,8 +230,12 @@ static inline uint64_t any_touch_register(const struct register_request *message
 
 static inline uint64_t any_touch_transfer(const struct transfer_request *message)
 {
+	const struct transfer_order *order = &message->order;
 	uint64_t sum = any_touch_session(&message->session);
 
+	sum = (sum * 31 + order->layers_address) * 31 + order->layers_region;
+	sum = (sum * 31 + order->layer_count) * 31 + order->layer_value;
+	sum = ((sum * 31 + order->after_region) * 31 + order->after_address) * 31 + order->after_value;
 	for (uint32_t i = 0; i < message->group_count; i++)
 		sum = sum * 31 + transfer_group_runs_at(message, i);
 	for (uint32_t i = 0; i < message->run_count; i++) {

@@ -39,6 +39,8 @@ const char *const golden_names[] = {
 	"query",
 	"query_reply_pending",
 	"retrieve",
+	"retrieve_ordered",
+	"store_after",
 	"retrieve_reply_partial",
 	"store",
 	"store_reply",

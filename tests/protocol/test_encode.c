@@ -53,6 +53,8 @@ static const uint8_t runs_retrieve[] = { 40, 0, 0, 0, 30, 0, 0, 0, 0xff, 0xff, 0
 	0, 0, 0 };
 static const uint8_t group_runs_store[] = { 1, 0, 0, 0 };
 static const uint8_t runs_store[] = { 0xef, 0xff, 0xff, 0xff, 16, 0, 0, 0 };
+static const uint8_t group_runs_one[] = { 1, 0, 0, 0 };
+static const uint8_t runs_ordered[] = { 40, 0, 0, 0, 16, 0, 0, 0 };
 static const uint8_t outcomes_retrieve[] = { CHUNK_SKIPPED, CHUNK_DELIVERED, CHUNK_MISSING, CHUNK_FAILED };
 static const uint8_t outcomes_store[] = { CHUNK_STORED, CHUNK_PRESENT };
 
@@ -151,6 +153,16 @@ static const struct encode_case queue_cases[] = {
 				  .first_chunk = 1,
 				  .digest_count = 2 },
 			  .group_runs = group_runs_retrieve, .runs = runs_retrieve } } },
+	{ "retrieve_ordered", ANY_transfer_request,
+		{ .transfer_request = { { .flags = TRANSFER_LAYERS | TRANSFER_AFTER, TYPED(RETRIEVE) },
+			  .registration = 7, .chunk_count = 1, .group_count = 1, .run_count = 1, .session = SESSION_1,
+			  .order = { 0x7F0000002000, 9, 61, 0x80000001, 10, 0x7F0000003004, 0x1234 },
+			  .group_runs = group_runs_one, .runs = runs_ordered } } },
+	{ "store_after", ANY_transfer_request,
+		{ .transfer_request = { { .flags = TRANSFER_AFTER, TYPED(STORE) }, .registration = 7, .chunk_count = 1,
+			  .group_count = 1, .run_count = 1, .session = SESSION_1,
+			  .order = { .after_region = 10, .after_address = 0x7F0000003004, .after_value = 0x1234 },
+			  .group_runs = group_runs_one, .runs = runs_ordered } } },
 	{ "retrieve_reply_partial", ANY_transfer_reply,
 		{ .transfer_reply = { { .status = STATUS_PARTIAL, TYPED(RETRIEVE_REPLY) }, .chunk_count = 4,
 			  .good_count = 2, .outcomes = outcomes_retrieve } } },

@@ -334,6 +334,152 @@ static void an_access_outside_ends_behind_what_is_under_way(void **state)
 	close_rig(&rig);
 }
 
+/* A word of the client in host memory, beside its memory on the GPU. */
+struct host_word {
+	uint32_t *word;
+	struct ibv_mr *mr;
+	struct verbs_import import;
+};
+
+static void open_word(struct rig *rig, struct host_word *host)
+{
+	struct verbs_remote_memory memory;
+	struct verbs_export description;
+	void *address;
+
+	assert_int_equal(verbs_local.allocate(rig->client.device, 4096, &address), 0);
+	host->word = address;
+	assert_int_equal(verbs_local.register_memory(rig->client.device, address, 4096,
+				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, &host->mr),
+		0);
+	assert_int_equal(verbs_local.export_memory(host->mr, &description), 0);
+	memset(&memory, 0, sizeof(memory));
+	memory.address = (uint64_t)(uintptr_t)address;
+	memory.length = 4096;
+	memory.kind = description.kind;
+	memory.fd = description.fd;
+	assert_int_equal(verbs_local.import_memory(rig->server.qp, &memory, &host->import), 0);
+}
+
+static void close_word(struct rig *rig, struct host_word *host)
+{
+	verbs_local.forget_memory(rig->server.qp, host->import.rkey);
+	assert_int_equal(verbs_local.deregister_memory(host->mr), 0);
+	verbs_local.release(rig->client.device, host->word, 4096);
+}
+
+static int move_word(
+	struct rig *rig, const struct host_word *host, bool write, uint32_t index, uint32_t length, uint64_t wr_id)
+{
+	struct ibv_sge entry = buffer_entry(&rig->server, index, length);
+
+	return side_transfer(&rig->server, write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, &entry, 1,
+		(uint64_t)(uintptr_t)host->word, host->import.rkey, wr_id);
+}
+
+static void words_ride_along_and_hold_up_no_copy(void **state)
+{
+	static const uint32_t value = 0xabcd1234;
+	struct host_word host;
+	struct rig rig;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_rig(&rig);
+	open_word(&rig, &host);
+	memcpy(rig.server.buffers + MESSAGE_BYTES, &value, sizeof(value));
+	assert_int_equal(transfer(&rig, true, 0, 64, 0, 1), 0);
+	assert_int_equal(move_word(&rig, &host, true, 1, sizeof(value), 2), 0);
+	assert_int_equal(transfer(&rig, true, 0, 64, 64, 3), 0);
+	assert_int_equal(move_word(&rig, &host, false, 2, sizeof(value), 4), 0);
+	assert_int_equal(transfer(&rig, true, 0, 64, 128, 5), 0);
+	assert_int_equal(poll_once(&rig.server, &wc), 0);
+	assert_int_equal(rig.gpu.lanes[1].published, 3); /* all of them, though words lie between */
+	assert_int_equal(*host.word, 0);
+	gpu_run(&rig.gpu, true, 1);
+	assert_int_equal(side_wait(&rig.server).wr_id, 1);
+	assert_int_equal(*host.word, value);
+	assert_int_equal(side_wait(&rig.server).wr_id, 2);
+	*host.word = 77; /* read when what is before it has ended, and not earlier */
+	assert_int_equal(poll_once(&rig.server, &wc), 0);
+	gpu_run(&rig.gpu, true, 2);
+	for (uint64_t i = 3; i <= 5; i++)
+		assert_int_equal(side_wait(&rig.server).wr_id, i);
+	assert_int_equal(rig.server.buffers[(size_t)2 * MESSAGE_BYTES], 77);
+	close_word(&rig, &host);
+	close_rig(&rig);
+}
+
+static void what_is_no_word_waits_for_the_copies_before_it(void **state)
+{
+	struct host_word host;
+	struct rig rig;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_rig(&rig);
+	open_word(&rig, &host);
+	assert_int_equal(transfer(&rig, true, 0, 64, 0, 1), 0);
+	assert_int_equal(move_word(&rig, &host, true, 1, 9, 2), 0);
+	assert_int_equal(transfer(&rig, true, 0, 64, 64, 3), 0);
+	assert_int_equal(poll_once(&rig.server, &wc), 0);
+	assert_int_equal(rig.gpu.lanes[1].published, 1);
+	gpu_run(&rig.gpu, true, 1);
+	for (uint64_t i = 1; i <= 2; i++)
+		assert_int_equal(side_wait(&rig.server).wr_id, i);
+	assert_int_equal(poll_once(&rig.server, &wc), 0);
+	gpu_run(&rig.gpu, true, 1);
+	assert_int_equal(side_wait(&rig.server).wr_id, 3);
+	close_word(&rig, &host);
+	close_rig(&rig);
+}
+
+static void a_word_behind_copies_that_fail_is_not_written(void **state)
+{
+	struct host_word host;
+	struct rig rig;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_rig(&rig);
+	open_word(&rig, &host);
+	memset(rig.server.buffers, 0x5a, 2 * MESSAGE_BYTES);
+	assert_int_equal(transfer(&rig, true, 0, 64, 0, 1), 0);
+	assert_int_equal(move_word(&rig, &host, true, 1, 4, 2), 0);
+	assert_int_equal(poll_once(&rig.server, &wc), 0);
+	rig.gpu.failed = true;
+	gpu_run(&rig.gpu, true, 1);
+	assert_int_equal(side_wait(&rig.server).status, IBV_WC_REM_OP_ERR);
+	wc = side_wait(&rig.server);
+	assert_int_equal(wc.wr_id, 2);
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(*host.word, 0);
+	close_word(&rig, &host);
+	close_rig(&rig);
+}
+
+static void a_word_outside_its_region_ends_behind_what_is_under_way(void **state)
+{
+	struct host_word host;
+	struct rig rig;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_rig(&rig);
+	open_word(&rig, &host);
+	assert_int_equal(transfer(&rig, true, 0, 64, 0, 1), 0);
+	host.word += 1024; /* behind it */
+	assert_int_equal(move_word(&rig, &host, true, 1, 4, 2), 0);
+	host.word -= 1024;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(poll_once(&rig.server, &wc), 0);
+	gpu_run(&rig.gpu, true, 1);
+	assert_int_equal(side_wait(&rig.server).status, IBV_WC_SUCCESS);
+	assert_int_equal(side_wait(&rig.server).status, IBV_WC_REM_ACCESS_ERR);
+	close_word(&rig, &host);
+	close_rig(&rig);
+}
+
 /* pitfalls C05: what is under way may still land, so nothing is said to be over before it has. */
 static void a_failed_queue_pair_is_not_idle_before_its_copies_have_ended(void **state)
 {
@@ -448,6 +594,10 @@ int main(void)
 		cmocka_unit_test(a_lane_without_room_is_tried_again),
 		cmocka_unit_test(host_memory_that_no_gpu_knows_ends_the_queue_pair),
 		cmocka_unit_test(an_access_outside_ends_behind_what_is_under_way),
+		cmocka_unit_test(words_ride_along_and_hold_up_no_copy),
+		cmocka_unit_test(what_is_no_word_waits_for_the_copies_before_it),
+		cmocka_unit_test(a_word_behind_copies_that_fail_is_not_written),
+		cmocka_unit_test(a_word_outside_its_region_ends_behind_what_is_under_way),
 		cmocka_unit_test(a_failed_queue_pair_is_not_idle_before_its_copies_have_ended),
 		cmocka_unit_test(a_lost_gpu_is_an_error_completion),
 		cmocka_unit_test(who_sleeps_is_woken_by_the_end_of_copies),

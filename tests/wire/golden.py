@@ -157,6 +157,20 @@ GOLDEN = {
                         [u32(2, "group_runs[0]"), u32(1, "group_runs[1]"),
                          u32(40, "runs[0].start"), u32(30, "runs[0].count"), u32(NULL_BLOCK, "runs[1].start: null blocks"),
                          u32(2, "runs[1].count"), u32(200, "runs[2].start"), u32(16, "runs[2].count")]),
+    "retrieve_ordered": message("RETRIEVE", False, [u32(7, "registration"), u32(0, "first_chunk"), u32(1, "chunk_count"),
+                                                    u32(0, "skip_tokens"), u32(1, "group_count"), u32(1, "run_count")] +
+                                session_fixed(0, 0) +
+                                [u64(0x7F0000002000, "layers_address"), u32(9, "layers_region"), u32(61, "layer_count"),
+                                 u32(0x80000001, "layer_value"), u32(10, "after_region"), u64(0x7F0000003004, "after_address"),
+                                 u32(0x1234, "after_value")], session_rest("session-1") +
+                                [u32(1, "group_runs[0]"), u32(40, "runs[0].start"), u32(16, "runs[0].count")], flags=3),
+    "store_after": message("STORE", False, [u32(7, "registration"), u32(0, "first_chunk"), u32(1, "chunk_count"),
+                                            u32(0, "skip_tokens"), u32(1, "group_count"), u32(1, "run_count")] +
+                           session_fixed(0, 0) +
+                           [u64(0, "layers_address"), u32(0, "layers_region"), u32(0, "layer_count"), u32(0, "layer_value"),
+                            u32(10, "after_region"), u64(0x7F0000003004, "after_address"), u32(0x1234, "after_value")],
+                           session_rest("session-1") +
+                           [u32(1, "group_runs[0]"), u32(40, "runs[0].start"), u32(16, "runs[0].count")], flags=2),
     "retrieve_reply_partial": message("RETRIEVE", True, [u32(4, "chunk_count"), u32(2, "good_count")],
                                       [raw(bytes((2, 1, 3, 7)), "outcomes: SKIPPED, DELIVERED, MISSING, FAILED")], status=1),
     "store": message("STORE", False, [u32(7, "registration"), u32(0, "first_chunk"), u32(1, "chunk_count"),

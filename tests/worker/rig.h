@@ -149,6 +149,11 @@ uint32_t rig_transfer(
 uint32_t rig_scattered(uint8_t *bytes, uint32_t capacity, uint16_t type, uint64_t id, uint32_t first_chunk,
 	uint32_t chunks, const uint32_t *blocks);
 
+/* Makes it keep step with the client (protocol/message.h): `order` as it is, with these flags. */
+uint32_t rig_ordered(uint8_t *bytes, uint32_t length, uint16_t flags, const struct transfer_order *order);
+/* A word of the client's memory that nothing else uses; number below 1024. */
+uint32_t *rig_word(const struct rig_client *client, uint32_t number);
+
 /* The management core: gives a request back as TRANSFER over the objects first_chunk .., or as REPLY. */
 void rig_begin_transfer(struct rig *rig, struct request *request);
 void rig_reply(struct rig *rig, struct request *request, uint16_t status);

@@ -326,6 +326,29 @@ uint32_t rig_transfer(
 	return encode_transfer(bytes, WIRE_INLINE_BYTES, type, id, first_chunk, chunks, &run, 1);
 }
 
+uint32_t rig_ordered(uint8_t *bytes, uint32_t length, uint16_t flags, const struct transfer_order *order)
+{
+	struct transfer_request request;
+	struct wire_error error;
+	uint8_t *copy = malloc(length);
+	ssize_t longer;
+
+	assert_non_null(copy);
+	memcpy(copy, bytes, length);
+	assert_int_equal(transfer_request_decode(copy, length, &request, &error), 0);
+	request.header.flags = flags;
+	request.order = *order;
+	longer = transfer_request_encode(bytes, WIRE_INLINE_BYTES, &request);
+	assert_true(longer > 0);
+	free(copy);
+	return (uint32_t)longer;
+}
+
+uint32_t *rig_word(const struct rig_client *client, uint32_t number)
+{
+	return (uint32_t *)(void *)(client->memory + (RIG_PLACES - 1) * (uint64_t)RIG_MESSAGE_MAX) + number;
+}
+
 uint32_t rig_scattered(uint8_t *bytes, uint32_t capacity, uint16_t type, uint64_t id, uint32_t first_chunk,
 	uint32_t chunks, const uint32_t *blocks)
 {

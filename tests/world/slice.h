@@ -54,6 +54,8 @@ struct slice {
 	uint64_t now_ns;
 	uint64_t limit_ns; /* idle time goes on to this at most, 0: a little */
 	struct slice_client clients[SLICE_CLIENTS];
+	uint32_t layers; /* of transfers that are submitted from now on; 0: none */
+	kvr_mark after;
 	const char *wanted_tenant;                              /* that clients expect to be; NULL: any */
 	void (*every_turn)(struct slice *slice, void *context); /* NULL: nothing */
 	void *context;
@@ -158,6 +160,8 @@ uint32_t slice_mark_of(
 void slice_fill(struct slice_client *client, uint32_t block, uint32_t mark, uint32_t position);
 void slice_poison(struct slice_client *client, uint32_t block);
 bool slice_holds(const struct slice_client *client, uint32_t block, uint32_t mark, uint32_t position);
+bool slice_plane_holds(
+	const struct slice_client *client, uint32_t plane, uint32_t block, uint32_t mark, uint32_t position);
 bool slice_poisoned(const struct slice_client *client, uint32_t block);
 
 #endif

@@ -31,7 +31,6 @@ static void submit(struct slice_client *client, struct kvr_session *session, boo
 	struct kvr_transfer transfer = KVR_TRANSFER_INIT;
 	struct kvr_blocks blocks;
 
-	(void)client;
 	memset(request->outcomes, 0, sizeof(request->outcomes));
 	request->count = count;
 	blocks.ids = request->ids;
@@ -41,6 +40,8 @@ static void submit(struct slice_client *client, struct kvr_session *session, boo
 	transfer.group_count = 1;
 	transfer.groups = &blocks;
 	transfer.outcomes = request->outcomes;
+	transfer.layers = store ? 0 : client->slice->layers;
+	transfer.after = client->slice->after;
 	assert_int_equal(client_submit_transfer(session, store, &transfer, &request->ticket), 0);
 }
 
@@ -199,13 +200,19 @@ void slice_poison(struct slice_client *client, uint32_t block)
 		memset(slice_block(client, p, block), 0xee, SLICE_BLOCK_BYTES);
 }
 
-bool slice_holds(const struct slice_client *client, uint32_t block, uint32_t mark, uint32_t position)
+bool slice_plane_holds(
+	const struct slice_client *client, uint32_t plane, uint32_t block, uint32_t mark, uint32_t position)
 {
 	uint8_t expected[SLICE_BLOCK_BYTES];
 
+	block_bytes(expected, mark, position, plane);
+	return memcmp(slice_block(client, plane, block), expected, SLICE_BLOCK_BYTES) == 0;
+}
+
+bool slice_holds(const struct slice_client *client, uint32_t block, uint32_t mark, uint32_t position)
+{
 	for (uint32_t p = 0; p < SLICE_PLANES; p++) {
-		block_bytes(expected, mark, position, p);
-		if (memcmp(slice_block(client, p, block), expected, SLICE_BLOCK_BYTES) != 0)
+		if (!slice_plane_holds(client, p, block, mark, position))
 			return false;
 	}
 	return true;

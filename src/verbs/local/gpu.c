@@ -5,6 +5,9 @@
  * executed (send_done) when they have ended. Only work requests of the same lane follow it meanwhile; all else waits, so
  * that a SEND does not overtake the data before it. The end of a work request's copies in the lane is kept in the place
  * of its remote address, which is not needed any more.
+ *
+ * Words (local_is_word) in host memory ride along: they are moved by the processor when what is before them has ended, and what is
+ * behind them does not wait for that. So words of layers, and words that are waited for, leave no gap between copies.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -126,6 +129,20 @@ bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budge
 	return true;
 }
 
+void local_gpu_ride(struct local_qp *qp, struct local_send *send)
+{
+	send->flags |= LOCAL_SEND_RIDES;
+	send->immediate = (uint32_t)qp->lane->put;
+}
+
+/* The copies of it, or those before it, have ended. */
+static bool has_ended(const struct local_lane *lane, const struct local_send *send)
+{
+	if (send->flags & LOCAL_SEND_RIDES)
+		return (int32_t)((uint32_t)lane->done - send->immediate) >= 0;
+	return send->remote <= lane->done;
+}
+
 bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *send)
 {
 	const struct local_cq *cq = KVR_CONTAINER_OF(qp->qp.send_cq, struct local_cq, cq);
@@ -137,6 +154,8 @@ bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *se
 		local_send_at(qp, qp->send_exec - 1)->status != IBV_WC_SUCCESS)
 		return false;
 	far = local_keys_find(&qp->imports, send->rkey);
+	if (far && far->base)
+		return local_is_word(send);
 	return far && far->device != 0 &&
 		kvr_load_acquire(&cq->lanes[far->gpu][local_lane_direction(send)]) == qp->lane;
 }
@@ -156,6 +175,17 @@ static void look(struct local_qp *qp)
 	qp->lane->done = qp->device->gpu->done(qp->lane->lane, &qp->lane->failed);
 }
 
+/* The memory is the client's until no work request uses it, so it is still there. */
+static void move_rider(struct local_qp *qp, struct local_send *send)
+{
+	const struct local_key *far = local_keys_find(&qp->imports, send->rkey);
+
+	if (far && far->base && local_key_covers(far, send->remote, send->length))
+		local_move_word(send, far->base + (send->remote - far->address));
+	else
+		send->status = IBV_WC_REM_ACCESS_ERR;
+}
+
 /* The copies of sends[send_done] have ended. False: its immediate waits for a slot. */
 static bool execute(struct local_qp *qp, struct local_send *send)
 {
@@ -166,6 +196,8 @@ static bool execute(struct local_qp *qp, struct local_send *send)
 	else if (send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && send->status == IBV_WC_SUCCESS &&
 		!local_qp_transmit(qp, send))
 		return false;
+	else if ((send->flags & LOCAL_SEND_RIDES) && send->status == IBV_WC_SUCCESS)
+		move_rider(qp, send);
 	qp->send_done++;
 	if (KVR_UNLIKELY(send->status != IBV_WC_SUCCESS && !qp->failed))
 		local_qp_to_error(qp, LOCAL_CLOSED);
@@ -178,7 +210,7 @@ void local_gpu_collect(struct local_qp *qp)
 	while (qp->send_done != qp->send_exec) {
 		struct local_send *send = local_send_at(qp, qp->send_done);
 
-		if (send->remote > qp->lane->done || !execute(qp, send))
+		if (!has_ended(qp->lane, send) || !execute(qp, send))
 			return;
 	}
 	if (qp->lane->done < qp->lane_end || (qp->begun && !qp->failed))
@@ -191,6 +223,6 @@ void local_gpu_collect(struct local_qp *qp)
 bool local_gpu_has_news(struct local_qp *qp)
 {
 	look(qp);
-	return qp->send_done != qp->send_exec ? local_send_at(qp, qp->send_done)->remote <= qp->lane->done
+	return qp->send_done != qp->send_exec ? has_ended(qp->lane, local_send_at(qp, qp->send_done))
 					      : qp->lane_end <= qp->lane->done;
 }

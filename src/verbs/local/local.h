@@ -110,12 +110,16 @@ struct local_send {
 	uint32_t immediate;
 	uint32_t length;
 	uint8_t opcode; /* enum ibv_wr_opcode */
-	uint8_t flags;  /* IBV_SEND_SIGNALED, IBV_SEND_INLINE */
+	uint8_t flags;  /* IBV_SEND_SIGNALED, IBV_SEND_INLINE, LOCAL_SEND_RIDES */
 	uint8_t sge_count;
 	uint8_t status;       /* enum ibv_wc_status, when executed */
 	struct ibv_sge sge[]; /* or the inline bytes */
 };
 KVR_STATIC_ASSERT(sizeof(struct local_send) == 32, "two scatter entries fit the first line of a posted send");
+
+/* A word in host memory that is moved when the copies before it have ended (gpu.c). */
+#define LOCAL_SEND_RIDES 0x80u
+#define LOCAL_WORD_BYTES 8u
 
 /* Copies from the server's memory to one GPU's, or back, of one completion queue. */
 struct local_lane {
@@ -345,6 +349,8 @@ int local_cq_need_lanes(struct local_cq *cq, uint32_t gpu);
 void local_cq_close_lanes(struct local_cq *cq);
 /* Polling thread: whether sends[send_exec] may begin while copies before it are under way in qp->lane. */
 bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *send);
+/* Polling thread: sends[send_exec] is a word (begun, checked) and will be moved behind the copies that are under way. */
+void local_gpu_ride(struct local_qp *qp, struct local_send *send);
 /* Polling thread: puts copies of sends[send_exec] (begun, gpu_address set) into the lane. True when all are in. */
 bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budget);
 /* Polling thread: publishes what was put. */
@@ -371,6 +377,14 @@ bool local_qp_has_work(struct local_qp *qp);
 void local_qp_posted(struct local_qp *qp);
 /* Executes what is posted, in order, until `*budget` bytes are used up or something must be waited for. */
 void local_qp_run(struct local_qp *qp, uint64_t *budget);
+/* A transfer of at most LOCAL_WORD_BYTES and one piece, whose bytes nobody sees before those of the work requests before it. */
+static inline bool local_is_word(const struct local_send *send)
+{
+	return (send->opcode == IBV_WR_RDMA_WRITE || send->opcode == IBV_WR_RDMA_READ) && send->length > 0 &&
+		send->length <= LOCAL_WORD_BYTES && send->sge_count <= 1;
+}
+/* Moves it; far: where it lies in the client's memory. */
+void local_move_word(const struct local_send *send, uint8_t *far);
 /* The helper has let go of the work request at send_exec. */
 void local_qp_transfer_done(struct local_qp *qp, int result);
 /* Puts the message into the ring. False: the peer has freed no slot yet. When true, send->status says how it went. */

@@ -1,4 +1,6 @@
 /* run.c - executing send queues: one-sided transfers in slices, SENDs when their turn comes. */
+#include <string.h>
+
 #include "base/atomic.h"
 #include "verbs/local/copy.h"
 #include "verbs/local/local.h"
@@ -95,6 +97,27 @@ static bool move_bytes(struct local_qp *qp, struct local_send *send, uint64_t *b
 	return qp->moved == send->length;
 }
 
+void local_move_word(const struct local_send *send, uint8_t *far)
+{
+	uint8_t *near = send->flags & IBV_SEND_INLINE ? (uint8_t *)(uintptr_t)send->sge
+						      : (uint8_t *)(uintptr_t)send->sge[0].addr;
+	bool read = send->opcode == IBV_WR_RDMA_READ;
+
+	local_copy_flush();
+	if (send->length != sizeof(uint32_t) || (uintptr_t)far % sizeof(uint32_t) != 0) {
+		memcpy(read ? near : far, read ? far : near, send->length);
+	} else if (read) {
+		uint32_t word = kvr_load_acquire((uint32_t *)(void *)far);
+
+		memcpy(near, &word, sizeof(word));
+	} else {
+		uint32_t word;
+
+		memcpy(&word, near, sizeof(word));
+		kvr_store_release((uint32_t *)(void *)far, word);
+	}
+}
+
 /* All bytes are where they belong. True when it is executed. */
 static bool finish_transfer(struct local_qp *qp, struct local_send *send)
 {
@@ -122,6 +145,13 @@ static bool run_transfer(struct local_qp *qp, struct local_send *send, uint64_t 
 	}
 	if (qp->begun && qp->gpu_address != 0)
 		return local_gpu_put(qp, send, budget);
+	if (qp->begun && qp->far && local_is_word(send)) {
+		if (qp->lane)
+			local_gpu_ride(qp, send);
+		else
+			local_move_word(send, qp->far);
+		return true;
+	}
 	if (qp->begun && qp->far && !move_bytes(qp, send, budget))
 		return false;
 	return finish_transfer(qp, send);
