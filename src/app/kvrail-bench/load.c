@@ -103,7 +103,7 @@ static int plan(struct load *load, char *why, size_t why_size)
 		return error;
 	plan_chunks(load);
 	load->depth = load_depth(settings);
-	load->crowded = settings->clients >= load->machine.cores;
+	load->crowded = load_threads(settings) >= load->machine.cores;
 	request = load->chunks * load->shape.object_bytes;
 	set = settings->set_bytes
 		? settings->set_bytes / settings->clients
@@ -206,14 +206,15 @@ static int load_open(struct load *load, char *why, size_t why_size)
 	int error;
 
 	complaints_init(&load->complaints);
-	gate_init(&load->gate, settings->clients);
+	gate_init(&load->gate, load_threads(settings));
 	machine_read(&load->machine);
 	error = plan(load, why, why_size);
 	if (error)
 		return error;
 	load->clients = calloc(settings->clients, sizeof(*load->clients));
+	load->threads = calloc(load_threads(settings), sizeof(*load->threads));
 	load->rounds = calloc(settings->rounds, sizeof(*load->rounds));
-	if (!load->clients || !load->rounds)
+	if (!load->clients || !load->threads || !load->rounds)
 		return refuse(why, why_size, -ENOMEM, "out of memory");
 	for (uint32_t i = 0; !error && i < settings->clients; i++) {
 		load->clients[i].load = load;
@@ -237,6 +238,7 @@ static void load_close(struct load *load)
 			close_client(&load->clients[i]);
 	}
 	free(load->clients);
+	free(load->threads);
 	free(load->rounds);
 	free(load->intervals);
 	skew_fini(&load->skew);
@@ -314,24 +316,31 @@ void load_round_end(void *context)
 
 static void run_clients(struct load *load, const int *interrupted)
 {
+	uint32_t count = load_threads(load->settings), next = 0;
 	bool any = false;
 
-	for (uint32_t i = 0; i < load->settings->clients; i++) {
-		struct load_client *client = &load->clients[i];
-		int error = pthread_create(&client->thread, NULL, load_client_main, client);
+	for (uint32_t i = 0; i < count; i++) {
+		struct load_thread *thread = &load->threads[i];
+		int error;
 
-		client->started = !error;
-		any |= client->started;
+		thread->load = load;
+		thread->clients = &load->clients[next];
+		thread->count = (load->settings->clients - next) / (count - i);
+		next += thread->count;
+		error = pthread_create(&thread->thread, NULL, load_thread_main, thread);
+		thread->started = !error;
+		any |= thread->started;
 		if (error) {
-			complain(&load->complaints, "client %u: no thread: %s", i, strerror(error));
+			complain(&load->complaints, "no thread for client %u: %s", thread->clients->number,
+				strerror(error));
 			gate_leave(&load->gate, load_round_end, load);
 		}
 	}
 	if (any)
 		load_watch(load, interrupted);
-	for (uint32_t i = 0; i < load->settings->clients; i++) {
-		if (load->clients[i].started)
-			pthread_join(load->clients[i].thread, NULL);
+	for (uint32_t i = 0; i < count; i++) {
+		if (load->threads[i].started)
+			pthread_join(load->threads[i].thread, NULL);
 	}
 }
 

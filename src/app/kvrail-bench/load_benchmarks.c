@@ -17,6 +17,8 @@ static void run_name(const struct load *load, char *name, size_t size)
 
 	for (char *space = strchr(name, ' '); space; space = strchr(space, ' '))
 		memmove(space, space + 1, strlen(space)), length--;
+	if (load_threads(settings) != settings->clients)
+		length += snprintf(name + length, size - (size_t)length, "/client_threads:%u", load_threads(settings));
 	if (settings->rate)
 		length += snprintf(
 			name + length, size - (size_t)length, "/rate:%llu", (unsigned long long)settings->rate);

@@ -1,6 +1,6 @@
 /*
- * load_client.c - one thread that keeps `depth` requests in flight until the round is over, or begins them at their times
- * (--rate), with at most `depth` in flight: those that are due meanwhile wait, and their latency says so.
+ * load_client.c - a thread that keeps `depth` requests of each of its clients in flight until the round is over, or begins them at
+ * their times (--rate), with at most `depth` in flight: those that are due meanwhile wait, and their latency says so.
  */
 #include "app/kvrail-bench/load_private.h"
 
@@ -349,46 +349,77 @@ static uint32_t look_around(struct load_client *client, bool may_begin, bool *pr
 	return active;
 }
 
-static void run_round(struct load_client *client)
+/* How many requests of its clients are under way. */
+static uint32_t look_at_all(const struct load_thread *thread, bool may_begin, bool *progress, struct load_slot **oldest)
 {
-	struct load *load = client->load;
-	struct load_slot *oldest;
-	uint64_t idle_ns = 0;
-	uint32_t active;
-	bool may_begin;
+	uint32_t active = 0;
 
-	if (load->settings->rate)
-		pacing_start(&client->pacing, clock_now_ns());
-	do {
-		bool progress;
+	*progress = false;
+	*oldest = NULL;
+	for (uint32_t i = 0; i < thread->count; i++) {
+		bool found;
 
-		may_begin = clock_now_ns() < load->round_end_ns && !kvr_load_acquire(&load->complaints.stop);
-		active = look_around(client, may_begin, &progress, &oldest);
-		if (progress)
-			idle_ns = 0;
-		else if (idle_ns == 0)
-			idle_ns = clock_now_ns();
-		else
-			rest(client, oldest, idle_ns);
-	} while (active > 0 || may_begin);
-	if (load->settings->rate)
+		active += look_around(&thread->clients[i], may_begin, &found, oldest);
+		*progress |= found;
+	}
+	return active;
+}
+
+/* Nothing happened. Who has several clients cannot wait for one of them. */
+static void rest_all(const struct load_thread *thread, struct load_slot *oldest, uint64_t idle_ns)
+{
+	if (thread->count == 1)
+		rest(thread->clients, oldest, idle_ns);
+	else if (thread->load->crowded)
+		sched_yield();
+}
+
+static void end_round(struct load_client *client)
+{
+	if (client->load->settings->rate)
 		count_backlog(client);
-	for (uint32_t i = 0; i < load->depth; i++) {
+	for (uint32_t i = 0; i < client->load->depth; i++) {
 		if (client->slots[i].ready)
 			slot_free(client, &client->slots[i]);
 	}
 }
 
-void *load_client_main(void *context)
+static void run_round(const struct load_thread *thread)
 {
-	struct load_client *client = context;
-	struct load *load = client->load;
+	struct load *load = thread->load;
+	struct load_slot *oldest;
+	uint64_t idle_ns = 0;
+	uint32_t active;
+	bool may_begin;
+
+	for (uint32_t i = 0; load->settings->rate && i < thread->count; i++)
+		pacing_start(&thread->clients[i].pacing, clock_now_ns());
+	do {
+		bool progress;
+
+		may_begin = clock_now_ns() < load->round_end_ns && !kvr_load_acquire(&load->complaints.stop);
+		active = look_at_all(thread, may_begin, &progress, &oldest);
+		if (progress)
+			idle_ns = 0;
+		else if (idle_ns == 0)
+			idle_ns = clock_now_ns();
+		else
+			rest_all(thread, oldest, idle_ns);
+	} while (active > 0 || may_begin);
+	for (uint32_t i = 0; i < thread->count; i++)
+		end_round(&thread->clients[i]);
+}
+
+void *load_thread_main(void *context)
+{
+	struct load_thread *thread = context;
+	struct load *load = thread->load;
 
 	for (;;) {
 		gate_arrive(&load->gate, load_round_end, load);
 		if (load->over)
 			break;
-		run_round(client);
+		run_round(thread);
 	}
 	return NULL;
 }

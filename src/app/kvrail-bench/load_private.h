@@ -49,9 +49,7 @@ struct load;
 
 struct load_client {
 	struct load *load;
-	pthread_t thread;
 	uint32_t number;
-	bool started;
 	struct endpoint endpoint;
 	struct load_chain *chains; /* load->chains that are stored, behind them load->strangers that are not */
 	struct load_slot *slots;
@@ -61,6 +59,15 @@ struct load_client {
 	struct pacing pacing; /* open loop */
 	struct measure measure;
 	struct counters counters;
+};
+
+/* Some clients in turn. */
+struct load_thread {
+	struct load *load;
+	struct load_client *clients;
+	uint32_t count;
+	bool started;
+	pthread_t thread;
 };
 
 struct load_round {
@@ -99,6 +106,7 @@ struct load {
 	struct rawloop *raw; /* NULL: none for this driver, or not wanted */
 	struct bare *bare;   /* NULL: not wanted */
 	struct load_client *clients;
+	struct load_thread *threads;
 
 	/* Written while all clients wait at the gate. */
 	uint32_t round; /* 0: to warm up */
@@ -139,8 +147,8 @@ void load_set_close(struct load_client *client);
 KVR_MUST_CHECK int load_session(
 	struct load_client *client, uint64_t seed, uint32_t chunks, struct kvr_session **session);
 
-/* load_client.c: the thread. */
-void *load_client_main(void *client);
+/* load_client.c: a struct load_thread's. */
+void *load_thread_main(void *thread);
 /* Ends the round: what was done in it, memcpy, and when the next one ends. */
 void load_round_end(void *load);
 

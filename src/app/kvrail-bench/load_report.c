@@ -165,7 +165,7 @@ static void table(const struct load *load, const struct load_results *results, s
 		(unsigned long long)load->complaints.count, (unsigned long long)results->sum.retries,
 		(unsigned long long)results->sum.chunks_missing,
 		(unsigned long long)results->sum.chunks_without_memory);
-	machine_append_warnings(&load->machine, settings->clients + 1, out);
+	machine_append_warnings(&load->machine, load_threads(settings) + 1, out);
 }
 
 static void json_ratio(const struct load *load, const struct load_results *results, struct text *out)
@@ -261,9 +261,9 @@ static void json(const struct load *load, const struct load_results *results, st
 	text_append_json_string(out, load->info.server);
 	text_append(out,
 		", \"op\": \"%s\", \"size\": %u, \"planes\": %u, \"chunks\": %u, \"request_bytes\": %llu, "
-		"\"clients\": %u, \"depth\": %u,\n  \"machine\": {",
+		"\"clients\": %u, \"threads\": %u, \"depth\": %u,\n  \"machine\": {",
 		load_op_words[settings->op], load->shape.block_bytes, load->shape.planes, load->chunks, request_bytes,
-		settings->clients, load->depth);
+		settings->clients, load_threads(settings), load->depth);
 	machine_append_json(&load->machine, settings->server_pid, out);
 	text_append(out,
 		"},\n  \"seconds\": %.6f, \"rounds\": %u, \"operations_per_second\": %.3f, \"gbps\": %.4f, "

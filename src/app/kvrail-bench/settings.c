@@ -100,7 +100,10 @@ static const struct option_spec load_specs[] = {
 		"how much more often some chains are asked for than others: exponent of Zipf's law, 0 all alike, "
 		"0.99 as in YCSB" },
 	{ "clients", OPTION_U32, LOAD(clients), 0, "1", "1", "64", "Load",
-		"threads, each with a connection and memory of its own" },
+		"each with a connection and memory of its own" },
+	{ "threads", OPTION_U32, LOAD(threads), 0, "0", NULL, "64", "Load",
+		"that the clients are shared out to; a thread with several looks at them in turn and never sleeps; 0: one for each "
+		"client" },
 	{ "depth", OPTION_U32, LOAD(depth), 0, "0", NULL, "64", "Load",
 		"requests that one client has in flight, with --rate at most; 0: 1, with --rate 16" },
 	{ "seed", OPTION_U64, LOAD(seed), 0, "1", NULL, NULL, "Load",
@@ -223,6 +226,8 @@ int load_settings_check(struct load_settings *settings, struct option_error *err
 		return refuse(error, "--size is a multiple of 64 bytes");
 	if (settings->rounds > settings->seconds * 20)
 		return refuse(error, "--rounds: at most 20 for each second of --seconds");
+	if (settings->threads > settings->clients)
+		return refuse(error, "--threads: at most one for each of --clients");
 	if (!read_number(settings->skew, 10, &settings->skew_theta))
 		return refuse(error, "--skew is an exponent from 0, all chains alike, to 10; 0.99 is usual");
 	if (settings->model[0] && !geometry_find(settings->model))

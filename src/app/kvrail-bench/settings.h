@@ -69,6 +69,7 @@ struct load_settings {
 	uint32_t scale;
 	uint32_t blocks; /* enum load_blocks */
 	uint32_t clients;
+	uint32_t threads; /* 0: one for each client, see load_threads */
 	uint32_t depth;   /* 0: chosen, see load_depth */
 	uint64_t rate;    /* requests a second of all clients; 0: closed loop */
 	uint32_t arrival; /* enum load_arrival */
@@ -91,6 +92,11 @@ struct load_settings {
 static inline uint32_t load_depth(const struct load_settings *settings)
 {
 	return settings->depth ? settings->depth : settings->rate ? 16 : 1;
+}
+
+static inline uint32_t load_threads(const struct load_settings *settings)
+{
+	return settings->threads ? settings->threads : settings->clients;
 }
 
 /* For kvr_open, with the name for the server's status page. The texts stay the settings'. */

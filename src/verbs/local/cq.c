@@ -50,6 +50,7 @@ void local_destroy_cq(struct ibv_cq *ibv)
 
 	helper_destroy(&cq->helper);
 	local_cq_close_lanes(cq);
+	local_watch_close(cq);
 	if (cq->epoll_fd >= 0)
 		close(cq->epoll_fd);
 	if (cq->self_fd >= 0)

@@ -131,6 +131,20 @@ struct local_lane {
 	bool is_unsent; /* something was put and not published */
 };
 
+/* Of a queue pair whose receives complete in a queue (watch.c). A poll goes to it when the message is there, or always. */
+struct local_watch {
+	const uint32_t *sequence; /* of the slot of the next message */
+	struct local_qp *qp;
+	uint32_t expected;
+	bool always;
+};
+
+struct local_watches {
+	struct local_watches *smaller; /* those before */
+	uint32_t capacity;
+	struct local_watch entries[];
+};
+
 struct local_cq {
 	struct ibv_cq cq;
 	/* polling thread */
@@ -139,6 +153,12 @@ struct local_cq {
 		busy;   /* struct local_qp.busy: those with something in the send queue, whose sends complete here */
 	uint32_t armed; /* atomic: to be woken; written by the polling thread, read by the helper's too */
 	uint32_t jobs;  /* handed to `helper` and not collected */
+	struct local_watches *watches;    /* of the first watch_count */
+	uint32_t watch_count, watch_next; /* next: with which the next poll begins */
+	/* device->lock */
+	uint32_t qps;                 /* whose receives complete here, started or not */
+	uint32_t room;                /* for so many in the largest array made */
+	struct local_watches *larger; /* atomic: not taken by the polling thread yet */
 	/* made when the first memory of kind MEMORY_PROCESS is imported; published with release */
 	struct helper *helper;
 	/* made when the first memory on that GPU is imported; published with release */
@@ -192,7 +212,8 @@ struct local_qp {
 	uint32_t rx_published; /* of them, told to the peer */
 	bool is_started;
 	bool failed;
-	bool wake_due; /* something was published and the peer's sleeping flag not yet looked at */
+	bool wake_due;  /* something was published and the peer's sleeping flag not yet looked at */
+	uint32_t watch; /* while it is started: its place in the watches of its recv_cq */
 	struct local_receive_queue *receive_queue; /* own, or the SRQ's */
 	struct local_receive_queue own_queue;
 	struct local_cq_link recv_link, send_link; /* on `started` of both queues (once when they are the same) */
@@ -233,6 +254,7 @@ struct local_qp {
 	int wake_fd;      /* this side's end */
 	int peer_wake_fd; /* server: the client's end, for the client */
 	bool connected;
+	bool is_watched; /* there is room for it in its recv_cq */
 };
 
 /* Which of a GPU's two lanes has the copies of that operation. */
@@ -294,6 +316,16 @@ void local_cq_wake_self(struct local_cq *cq);
 void local_qp_wake_peer(struct local_qp *qp);
 /* The helper of this queue's polling thread, made if there is none. Not the polling thread. 0 or -errno. */
 int local_cq_need_helper(struct local_cq *cq);
+
+/* watch.c --------------------------------------------------------------------------------------------------------- */
+/* Room for one queue pair more whose receives complete there; release takes it back. Not the polling thread. 0, -ENOMEM. */
+KVR_MUST_CHECK int local_watch_reserve(struct local_cq *cq);
+void local_watch_release(struct local_cq *cq);
+void local_watch_close(struct local_cq *cq);
+/* Polling thread: the queue pair is started, is stopped, has taken messages or has failed. */
+void local_watch_add(struct local_qp *qp);
+void local_watch_remove(struct local_qp *qp);
+void local_watch_update(struct local_qp *qp);
 
 /* queue.c --------------------------------------------------------------------------------------------------------- */
 int local_receive_queue_init(struct local_receive_queue *queue, uint32_t depth, uint32_t sge_max);

@@ -237,8 +237,10 @@ int local_qp_receive(struct local_qp *qp, int capacity, struct ibv_wc *wc)
 				qp, wc[count].status == IBV_WC_LOC_LEN_ERR ? LOCAL_CLOSED_LENGTH : LOCAL_CLOSED);
 		count++;
 	}
-	if (count > 0)
+	if (count > 0) {
 		publish_head(qp);
+		local_watch_update(qp);
+	}
 	if (KVR_UNLIKELY(qp->wake_due))
 		local_qp_wake_peer(qp);
 	return count;

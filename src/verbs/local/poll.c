@@ -66,43 +66,26 @@ static int poll_sends(struct local_cq *cq, int capacity, struct ibv_wc *wc)
 	return count;
 }
 
-/* The next turn begins behind `node`: the head of the circle moves there. */
-static void begin_behind(struct list_node *head, struct list_node *node)
-{
-	struct list_node *next = node->next;
-
-	if (next == head)
-		return;
-	list_remove(head);
-	list_add_before(next, head);
-}
-
-static void prefetch_slot(const struct list_node *head, struct list_node *node)
-{
-	if (node->next != head) {
-		const struct local_qp *qp = KVR_CONTAINER_OF(node->next, struct local_cq_link, node)->qp;
-
-		KVR_PREFETCH(qp->rx_slots + (uint64_t)(qp->rx_head & qp->rx_mask) * qp->stride);
-	}
-}
-
 static int poll_receives(struct local_cq *cq, int capacity, struct ibv_wc *wc)
 {
 	uint64_t budget = local_device_of(cq->cq.context)->slice_bytes;
+	uint32_t left = cq->watch_count, at = cq->watch_next;
 	int count = 0;
 
-	list_for_each(node, &cq->started) {
-		struct local_qp *qp = KVR_CONTAINER_OF(node, struct local_cq_link, node)->qp;
+	for (; left > 0; left--) {
+		const struct local_watch *watch = &cq->watches->entries[at];
+		struct local_qp *qp = watch->qp;
 
-		if (KVR_UNLIKELY(qp->qp.recv_cq != &cq->cq))
-			continue; /* here for its sends, which `busy` has */
-		prefetch_slot(&cq->started, node);
+		at = at + 1 < cq->watch_count ? at + 1 : 0;
+		/* pairs with the store-release in local_qp_transmit */
+		if (KVR_LIKELY(kvr_load_acquire(watch->sequence) != watch->expected && !watch->always))
+			continue;
 		/* Sends go on, too, when only the queue of the receives is polled. */
 		if (KVR_UNLIKELY(qp->qp.send_cq != &cq->cq && (qp->send_exec != qp->send_tail || qp->lane)))
 			local_qp_run(qp, &budget);
 		count += local_qp_receive(qp, capacity - count, wc + count);
 		if (count == capacity) {
-			begin_behind(&cq->started, node);
+			cq->watch_next = at; /* the next poll begins behind it */
 			break;
 		}
 	}

@@ -97,6 +97,8 @@ static void free_qp(struct local_qp *qp)
 	local_rings_destroy(qp);
 	local_receive_queue_fini(&qp->own_queue);
 	free(qp->sends);
+	if (qp->is_watched)
+		local_watch_release(local_cq_of(qp->qp.recv_cq));
 	if (qp->qp.qp_num != 0)
 		give_number(qp->device, qp->qp.qp_num);
 	free(qp);
@@ -140,7 +142,10 @@ int local_create_qp(struct verbs_device *device, const struct verbs_qp_options *
 		return -ENOMEM;
 	choose_geometry(&qp->geometry, options);
 	qp->qp.qp_num = take_number(local);
-	rc = qp->qp.qp_num == 0 ? -ENOMEM : make_queues(qp, options);
+	rc = qp->qp.qp_num == 0 ? -ENOMEM : local_watch_reserve(local_cq_of(options->recv_cq));
+	qp->is_watched = rc == 0;
+	if (rc == 0)
+		rc = make_queues(qp, options);
 	if (rc == 0 && local->server)
 		rc = local_keys_init(&qp->imports, WIRE_REGIONS_MAX, LOCAL_KEY_THEIRS);
 	if (rc == 0 && local->server)
@@ -255,6 +260,7 @@ void local_qp_start(struct ibv_qp *ibv)
 		return;
 	qp->is_started = true;
 	list_add_last(&recv_cq->started, &qp->recv_link.node);
+	local_watch_add(qp);
 	if (send_cq != recv_cq)
 		list_add_last(&send_cq->started, &qp->send_link.node);
 	if (qp->send_head != qp->send_tail)
@@ -271,6 +277,7 @@ void local_qp_to_error(struct local_qp *qp, enum local_closed reason)
 	if (!qp->failed) {
 		qp->failed = true;
 		qp->qp.state = IBV_QPS_ERR;
+		local_watch_update(qp);
 		if (qp->mine) {
 			kvr_store_release(&qp->mine->closed, (uint32_t)reason);
 			local_qp_wake_peer(qp);
@@ -308,6 +315,8 @@ void local_qp_stop(struct ibv_qp *ibv)
 {
 	struct local_qp *qp = local_qp_of(ibv);
 
+	if (qp->is_started)
+		local_watch_remove(qp);
 	list_remove(&qp->recv_link.node);
 	list_remove(&qp->send_link.node);
 	list_remove(&qp->busy);

@@ -182,6 +182,8 @@ void local_qp_transfer_done(struct local_qp *qp, int result)
 	}
 	qp->begun = false;
 	executed_one(qp, send);
+	if (qp->wake_due)
+		local_qp_wake_peer(qp);
 }
 
 static void prefetch_next(const struct local_qp *qp)
