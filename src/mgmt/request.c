@@ -8,6 +8,7 @@ static struct list_node *bucket_of(struct peer *peer, uint64_t id)
 	return &peer->in_flight[random_mix(id) % PEER_BUCKETS];
 }
 
+/* One that was answered already is the server's affair alone. What comes behind its reply finds it marked: it has passed the worker since. */
 static struct request *find_in_flight(struct peer *peer, uint64_t id)
 {
 	struct list_node *bucket = bucket_of(peer, id);
@@ -15,7 +16,7 @@ static struct request *find_in_flight(struct peer *peer, uint64_t id)
 	list_for_each(node, bucket) {
 		struct request *request = KVR_CONTAINER_OF(node, struct request, in_flight);
 
-		if (request->header.request_id == id)
+		if (request->header.request_id == id && !kvr_load_relaxed(&request->transfer.answered))
 			return request;
 	}
 	return NULL;
@@ -52,6 +53,7 @@ static void request_init(struct request *request)
 	request->registration = NULL;
 	request->canceled_by = NULL;
 	request->large = NULL;
+	kvr_store_relaxed(&request->transfer.answered, 0);
 	request->progress = 0;
 	request->stage = STAGE_NEW;
 	request->until_ns = 0;

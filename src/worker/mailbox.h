@@ -124,6 +124,8 @@ struct transfer {
 	/* The reply may go out right behind the last WRITE, which it cannot overtake: it says DELIVERED for all that is PENDING.
 	 * TRANSFER_DONE and REPLY come all the same; then nothing more is sent. */
 	bool early;
+	/* Set by the worker when it has: the client may use the request's id again from then on. Atomic. */
+	uint32_t answered;
 };
 
 /* Parts and outcomes that a request brings along: enough for most; the management core has larger ones in a pool. */

@@ -182,6 +182,7 @@ static void set_delivered(struct request *request)
 	}
 	request->reply.first = good;
 	request->reply.status = good == count ? STATUS_OK : STATUS_PARTIAL;
+	kvr_store_relaxed(&request->transfer.answered, 1);
 }
 
 void reply_early(struct worker *worker, struct slot *slot)

@@ -550,6 +550,43 @@ static void one_request_id_is_in_flight_once(void **state)
 	world_fini(&scene.world);
 }
 
+/* The reply of a RETRIEVE may be there before the server has done with it; with it the id is the client's again. */
+static void an_id_whose_reply_is_out_may_be_used_again(void **state)
+{
+	struct ask *retrieve, *twin, *cancel;
+	struct scene scene;
+
+	(void)state;
+	scene_init(&scene, 16);
+	assert_int_equal(do_store(scene.worker, "a", &scene.chain, 0, 4, STATUS_OK), 4);
+	scene.world.hold = true;
+	retrieve = ask_transfer(scene.worker, WIRE_RETRIEVE, "a", &scene.chain, 0, 4);
+	world_run(&scene.world);
+	scene.world.hold = false;
+	assert_true(retrieve->out && retrieve->request.transfer.early);
+	twin = ask_new(scene.worker, WIRE_END_SESSION, "a");
+	twin->request.header.request_id = retrieve->request.header.request_id;
+	ask_send(twin);
+	world_run(&scene.world);
+	ask_expect(twin, STATUS_DUPLICATE_REQUEST);
+
+	kvr_store_relaxed(&retrieve->request.transfer.answered, 1);
+	cancel = ask_cancel(scene.worker, retrieve);
+	world_run(&scene.world);
+	ask_expect(cancel, STATUS_UNKNOWN_REQUEST);
+	scene.world.hold = true;
+	twin = ask_new(scene.worker, WIRE_END_SESSION, "a");
+	twin->request.header.request_id = retrieve->request.header.request_id;
+	ask_send(twin);
+	world_run(&scene.world);
+	ask_expect(twin, STATUS_OK);
+	scene.world.hold = false;
+	ask_finish(retrieve, CHUNK_DELIVERED);
+	world_run(&scene.world);
+	assert_int_equal(ask_expect(retrieve, STATUS_OK), 4);
+	world_fini(&scene.world);
+}
+
 static void a_session_that_ends_lets_its_store_finish(void **state)
 {
 	struct scene scene;
@@ -634,6 +671,7 @@ int main(void)
 		cmocka_unit_test(a_cancel_is_answered_when_its_target_is),
 		cmocka_unit_test(a_cancel_of_a_request_still_being_prepared_gives_everything_back),
 		cmocka_unit_test(one_request_id_is_in_flight_once),
+		cmocka_unit_test(an_id_whose_reply_is_out_may_be_used_again),
 		cmocka_unit_test(a_session_that_ends_lets_its_store_finish),
 		cmocka_unit_test(a_table_that_cannot_grow_makes_stores_wait_and_then_say_so),
 	};

@@ -77,8 +77,9 @@ static void an_early_reply_is_right_behind_its_data(void **state)
 
 	(void)state;
 	for (uint64_t seed = 1; seed <= 20; seed++) {
-		struct rig *rig;
 		struct rig_client *client;
+		struct request *done;
+		struct rig *rig;
 
 		rig_options_default(&options);
 		options.seed = seed;
@@ -92,7 +93,9 @@ static void an_early_reply_is_right_behind_its_data(void **state)
 		assert_outcomes(rig_reply_of(client, 1), STATUS_OK, 5, CHUNK_DELIVERED);
 		for (uint32_t b = 0; b < 5 * RIG_CHUNK_BLOCKS; b++)
 			rig_assert_block(client, 100 + b, b % RIG_CHUNK_BLOCKS, (uint8_t)(2 + b / RIG_CHUNK_BLOCKS));
-		rig_reply(rig, rig_take_done(rig), STATUS_OK);
+		done = rig_take_done(rig);
+		assert_int_equal(done->transfer.answered, 1);
+		rig_reply(rig, done, STATUS_OK);
 		rig_send(client, bytes, rig_ping(bytes, 2));
 		assert_int_equal(rig_reply_of(client, 2)->header.type, WIRE_PING + 1);
 		assert_int_equal(client->reply_count, 2);
