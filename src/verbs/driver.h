@@ -43,8 +43,12 @@ struct verbs_limits {
 	uint32_t max_inline_bytes;   /* IBV_SEND_INLINE up to so many */
 	uint32_t max_rd_atomic;      /* outstanding RDMA READs that this side may start */
 	uint32_t max_dest_rd_atomic; /* outstanding RDMA READs that this side answers */
-	uint64_t max_message_bytes;  /* of one work request */
-	uint64_t max_region_bytes;   /* of one memory region */
+	/* What a queue pair has in flight of RDMA READs gains nothing beyond so many bytes; and so many READs are signalled
+	 * together, at most. 0: whatever max_rd_atomic allows. */
+	uint32_t read_window_bytes;
+	uint32_t reads_signalled;
+	uint64_t max_message_bytes; /* of one work request */
+	uint64_t max_region_bytes;  /* of one memory region */
 };
 
 /* One rail: an opened device (and port). */

@@ -72,7 +72,8 @@ static void number_remove(struct worker *worker, const struct endpoint *endpoint
 
 static void endpoint_init(struct worker *worker, struct endpoint *endpoint, struct connection *connection)
 {
-	uint32_t reads = worker->device->limits.max_rd_atomic;
+	const struct verbs_limits *limits = &worker->device->limits;
+	uint32_t reads = limits->max_rd_atomic;
 
 	if (connection->reads_max > 0 && connection->reads_max < reads)
 		reads = connection->reads_max;
@@ -92,7 +93,13 @@ static void endpoint_init(struct worker *worker, struct endpoint *endpoint, stru
 	endpoint->places_used = 0;
 	endpoint->reads_in_flight = 0;
 	endpoint->reads_max = reads > 0 ? reads : 1;
+	/* Half of them in one chain: the other half goes out before this one has completed. */
+	endpoint->reads_signalled = endpoint->reads_max / 2;
+	if (limits->reads_signalled > 0 && limits->reads_signalled < endpoint->reads_signalled)
+		endpoint->reads_signalled = limits->reads_signalled;
+	endpoint->read_window = limits->read_window_bytes ? limits->read_window_bytes : UINT32_MAX;
 	endpoint->bytes_in_flight = 0;
+	endpoint->read_bytes_in_flight = 0;
 	endpoint->buffers_in_flight = 0;
 	endpoint->refusals = 0;
 	memset(&endpoint->open, 0, sizeof(endpoint->open));

@@ -107,6 +107,7 @@ struct mark {
 	uint32_t buffers;      /* replies: list of reply buffers ... */
 	uint32_t buffer_count; /* ... and how many they are */
 	uint64_t bytes;        /* one-sided */
+	uint64_t read_bytes;   /* of these, RDMA READs */
 	bool last;             /* the connection fails now */
 };
 
@@ -145,8 +146,9 @@ struct endpoint {
 
 	/* the send queue's book */
 	uint32_t places_used;
-	uint32_t reads_in_flight, reads_max;
-	uint64_t bytes_in_flight;
+	uint32_t reads_in_flight, reads_max, reads_signalled;
+	uint32_t read_window; /* bytes */
+	uint64_t bytes_in_flight, read_bytes_in_flight;
 	uint32_t buffers_in_flight; /* reply buffers that the device still reads */
 	uint32_t refusals;          /* posts refused in a row */
 	struct mark open;

@@ -47,6 +47,13 @@ static uint32_t window_of(const struct endpoint *endpoint)
 	return kvr_load_relaxed(&endpoint->connection->on_gpu) ? WORKER_WINDOW_BYTES_GPU : WORKER_WINDOW_BYTES;
 }
 
+/* A chain's one-sided work requests are all READs, or none is. */
+static bool has_read_room(const struct chain *chain, const struct endpoint *endpoint)
+{
+	return endpoint->reads_in_flight + chain->reads < endpoint->reads_max &&
+		endpoint->read_bytes_in_flight + chain->bytes < endpoint->read_window;
+}
+
 /* Places, bytes and READs for one more one-sided work request. */
 static bool has_room(struct chain *chain, const struct worker *worker, const struct endpoint *endpoint, bool read)
 {
@@ -54,10 +61,10 @@ static bool has_room(struct chain *chain, const struct worker *worker, const str
 		return false;
 	if (chain->bytes >= WORKER_TURN_BYTES_MAX)
 		return false;
-	if (read && chain->reads > 0 && chain->reads >= endpoint->reads_max / 2)
-		return false; /* half of them in one chain: the other half goes out before this one has completed */
+	if (read && chain->reads > 0 && chain->reads >= endpoint->reads_signalled)
+		return false;
 	if (endpoint->bytes_in_flight + chain->bytes >= window_of(endpoint) ||
-		(read && endpoint->reads_in_flight + chain->reads >= endpoint->reads_max)) {
+		(read && !has_read_room(chain, endpoint))) {
 		chain->blocked = true;
 		return false;
 	}
@@ -232,7 +239,11 @@ static void book(struct worker *worker, struct endpoint *endpoint, uint32_t post
 			endpoint->open.reads += item->read;
 			endpoint->bytes_in_flight += item->bytes;
 			worker->bytes_in_flight += item->bytes;
-			endpoint->reads_in_flight += item->read;
+			if (item->read) {
+				endpoint->open.read_bytes += item->bytes;
+				endpoint->read_bytes_in_flight += item->bytes;
+				endpoint->reads_in_flight++;
+			}
 			slot->outstanding++;
 			slot->unsignalled++;
 			slot->posted_bytes += item->bytes;
@@ -384,6 +395,7 @@ void send_completion(struct worker *worker, struct endpoint *endpoint, uint64_t 
 	endpoint->mark_sequence++;
 	endpoint->places_used -= mark.wrs;
 	endpoint->reads_in_flight -= mark.reads;
+	endpoint->read_bytes_in_flight -= mark.read_bytes;
 	endpoint->bytes_in_flight -= mark.bytes;
 	worker->bytes_in_flight -= mark.bytes;
 	endpoint->buffers_in_flight -= mark.buffer_count;

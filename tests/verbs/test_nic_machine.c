@@ -204,6 +204,8 @@ static void limits_are_those_of_the_device(void **state)
 	assert_int_equal(limits->max_rd_atomic, 5);
 	assert_int_equal(limits->max_dest_rd_atomic, 16);
 	assert_int_equal(limits->max_message_bytes, 1u << 30);
+	assert_int_equal(limits->read_window_bytes, 256 << 10);
+	assert_int_equal(limits->reads_signalled, 4);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */

@@ -320,6 +320,53 @@ static void reads_keep_to_what_the_device_can_have_in_flight(void **state)
 	}
 }
 
+/* READs fill a window of their own: it is never passed but by the last one, and never by more than is signalled together. */
+static void reads_have_a_window_of_bytes_and_are_signalled_every_few(void **state)
+{
+	static uint32_t blocks[RIG_BLOCKS];
+	uint8_t bytes[WIRE_INLINE_BYTES];
+	struct rig_options options;
+	struct rig *rig;
+	struct rig_client *client;
+	uint64_t most = 0;
+	uint32_t reads = 0, together = 0;
+
+	(void)state;
+	rig_options_default(&options);
+	options.max_sge = 1;
+	rig = start(&options);
+	rig->device->limits.read_window_bytes = 4 * options.block_bytes;
+	rig->device->limits.reads_signalled = 2;
+	client = rig_join(rig, 0);
+	shuffle(&rig->random, blocks);
+	for (uint32_t b = 0; b < 33 * RIG_CHUNK_BLOCKS; b++)
+		rig_fill_block(client, blocks[b], b % RIG_CHUNK_BLOCKS, (uint8_t)(b / RIG_CHUNK_BLOCKS));
+	rig_send(client, bytes, rig_scattered(bytes, sizeof(bytes), WIRE_STORE, 1, 0, 33, blocks));
+	while (!rig_find_reply(client, 1)) {
+		const struct endpoint *endpoint;
+
+		rig_step(rig);
+		endpoint = client->connection.worker;
+		if (!endpoint)
+			continue;
+		most = endpoint->read_bytes_in_flight > most ? endpoint->read_bytes_in_flight : most;
+		reads = endpoint->reads_in_flight > reads ? endpoint->reads_in_flight : reads;
+		for (uint32_t m = 0; m < endpoint->mark_count; m++) {
+			const struct mark *mark =
+				&endpoint->marks[(endpoint->mark_first + m) % rig->worker->options.send_depth];
+
+			together = mark->reads > together ? mark->reads : together;
+		}
+	}
+	assert_int_equal(most, 4 * options.block_bytes);
+	assert_int_equal(reads, 4);
+	assert_int_equal(together, 2);
+	assert_int_equal(((struct endpoint *)client->connection.worker)->read_bytes_in_flight, 0);
+	for (uint32_t i = 0; i < 33; i++)
+		rig_assert_object(rig, i, (uint8_t)i);
+	rig_stop(rig);
+}
+
 static void the_connections_own_limit_of_reads_counts(void **state)
 {
 	struct rig_options options;
@@ -603,6 +650,7 @@ int main(void)
 		cmocka_unit_test(large_parts_come_back_with_the_reply),
 		cmocka_unit_test(the_send_queue_never_overflows),
 		cmocka_unit_test(reads_keep_to_what_the_device_can_have_in_flight),
+		cmocka_unit_test(reads_have_a_window_of_bytes_and_are_signalled_every_few),
 		cmocka_unit_test(the_connections_own_limit_of_reads_counts),
 		cmocka_unit_test(posts_that_are_refused_for_now_are_made_again),
 		cmocka_unit_test(a_post_that_can_never_be_made_ends_the_connection),

@@ -17,6 +17,14 @@ static uint32_t at_most(int value, uint32_t limit)
 	return value <= 0 ? 0 : (uint32_t)value < limit ? (uint32_t)value : limit;
 }
 
+/*
+ * RDMA READs of one queue pair. 256 KiB is what 400 Gbit/s carry in 5 us, a round trip within a cluster with the adapter's own time.
+ * Completions that come every few READs keep requests flowing beside the data; all of them together at the end of many stop
+ * the client, then the server (docs/NIC.md has the figures).
+ */
+#define NIC_READ_WINDOW_BYTES (UINT32_C(256) << 10)
+#define NIC_READS_SIGNALLED 4
+
 static void set_limits(struct nic_device *nic)
 {
 	struct verbs_limits *limits = &nic->device.limits;
@@ -30,6 +38,8 @@ static void set_limits(struct nic_device *nic)
 	limits->max_inline_bytes = nic_probe_inline(nic);
 	limits->max_rd_atomic = at_most(attributes->max_qp_init_rd_atom, UINT8_MAX);
 	limits->max_dest_rd_atomic = at_most(attributes->max_qp_rd_atom, UINT8_MAX);
+	limits->read_window_bytes = NIC_READ_WINDOW_BYTES;
+	limits->reads_signalled = NIC_READS_SIGNALLED;
 	limits->max_message_bytes = nic->port.max_message_bytes ? kvr_min_u64(nic->port.max_message_bytes, MESSAGE_MAX)
 								: MESSAGE_MAX;
 	limits->max_region_bytes = attributes->max_mr_size ? attributes->max_mr_size : UINT64_MAX;
