@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "numbers.h"
 #include "tier/file_adapter.h"
 
 namespace
@@ -37,12 +38,6 @@ std::string folder()
 	const char *text = getenv("KVRAIL_BENCH_DIR");
 
 	return text ? text : ".";
-}
-
-double median(std::vector<double> values)
-{
-	std::sort(values.begin(), values.end());
-	return values[values.size() / 2];
 }
 
 // One file of `blocks` blocks, written once so that no transfer has to allocate.
@@ -252,9 +247,9 @@ void measure(benchmark::State &state, bool store)
 	free(memory);
 	if (ratios.empty())
 		return;
-	state.counters["ratio"] = median(ratios);
-	state.counters["MBps"] = median(ours);
-	state.counters["raw_MBps"] = median(raws);
+	state.counters["ratio"] = bench::median(ratios);
+	state.counters["MBps"] = bench::median(ours);
+	state.counters["raw_MBps"] = bench::median(raws);
 }
 
 void load(benchmark::State &state)

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "core.h"
+#include "numbers.h"
 
 namespace
 {
@@ -83,33 +84,17 @@ class L2Core : public Core
 	// Nanoseconds from right after the rings were read to the reply.
 	uint64_t worst_lookup(uint64_t chain)
 	{
-		lookup_request message = {};
 		uint64_t begin_ns;
-		ssize_t length;
 
-		message.header.type = WIRE_LOOKUP;
-		message.registration = registration_->number;
-		message.chunk_count = kChainChunks;
-		message.session = name(chain, true);
-		length = lookup_request_encode(bytes_.data(), bytes_.size(), &message);
-		begin(WIRE_LOOKUP, size_t(length));
-		must(lookup_request_decode(bytes_.data(), size_t(length), &request_->message.lookup, &error_) == 0,
-			"decode");
+		encode_lookup(chain);
+		decode_lookup();
 		begin_ns = thread_ns();
 		management_step(management_, now());
-		tell(TO_MANAGEMENT_REQUEST, request_);
-		do {
-			management_step(management_, now());
-		} while (!answered(request_));
+		turns();
 		begin_ns = thread_ns() - begin_ns;
 		must(request_->reply.first == kChainChunks, "a chain that is in L1 was not found");
-		begin(WIRE_END_SESSION, 0);
-		request_->message.end_session.registration = registration_->number;
-		request_->message.end_session.session = name(chain, false);
-		tell(TO_MANAGEMENT_REQUEST, request_);
-		do {
-			management_step(management_, now());
-		} while (!answered(request_));
+		begin_end(chain);
+		turns();
 		return begin_ns;
 	}
 	// A LOOKUP of a chain that is in L2 alone. Its turns are those of the lookups beside it.
@@ -147,6 +132,13 @@ class L2Core : public Core
 	static constexpr uint64_t kObjects = 1000000, kNear = 8;
 
       private:
+	void turns()
+	{
+		tell(TO_MANAGEMENT_REQUEST, request_);
+		do {
+			management_step(management_, now());
+		} while (!answered(request_));
+	}
 	bool answered(const request *wanted)
 	{
 		ring_message message;
@@ -168,12 +160,6 @@ class L2Core : public Core
 	std::vector<uint8_t> slow_digests_;
 	uint64_t turn_ = 0;
 };
-
-double percentile(std::vector<double> &values, double part)
-{
-	std::sort(values.begin(), values.end());
-	return values[std::min(values.size() - 1, size_t(double(values.size()) * part))];
-}
 
 void lookup_beside_a_prefetch(benchmark::State &state)
 {

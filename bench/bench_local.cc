@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -17,6 +16,7 @@
 #include <benchmark/benchmark.h>
 
 #include "base/atomic.h"
+#include "numbers.h"
 #include "verbs/driver.h"
 
 namespace
@@ -26,17 +26,6 @@ constexpr size_t kBytes = size_t(512) << 20;
 constexpr uint32_t kChain = 64;
 constexpr uint32_t kMessageBytes = 8192;
 constexpr uint32_t kReceives = 32;
-
-double seconds()
-{
-	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double percentile(std::vector<double> values, double part)
-{
-	std::sort(values.begin(), values.end());
-	return values[std::min(values.size() - 1, size_t(double(values.size()) * part))];
-}
 
 void must(int rc)
 {
@@ -241,25 +230,25 @@ void one_sided(benchmark::State &state)
 	Transfer transfer;
 
 	for (auto _ : state) {
-		const double begin = seconds();
+		const double begin = bench::seconds();
 		for (size_t i = 0; i < ours.size(); i++) {
 			if (write)
 				std::memcpy(transfer.area + theirs[i], transfer.l1 + ours[i], page);
 			else
 				std::memcpy(transfer.l1 + ours[i], transfer.area + theirs[i], page);
 		}
-		const double middle = seconds();
+		const double middle = bench::seconds();
 		transfer.run(write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, page, ours, theirs);
-		const double end = seconds();
+		const double end = bench::seconds();
 
 		plain.push_back(double(kBytes) / (middle - begin) * 1e-9);
 		driver.push_back(double(kBytes) / (end - middle) * 1e-9);
 		ratio.push_back((middle - begin) / (end - middle));
 		state.SetIterationTime(end - middle);
 	}
-	state.counters["memcpy_GBps"] = percentile(plain, 0.5);
-	state.counters["driver_GBps"] = percentile(driver, 0.5);
-	state.counters["ratio"] = percentile(ratio, 0.5);
+	state.counters["memcpy_GBps"] = bench::percentile(plain, 0.5);
+	state.counters["driver_GBps"] = bench::percentile(driver, 0.5);
+	state.counters["ratio"] = bench::percentile(ratio, 0.5);
 }
 
 // range(0): message bytes, there and back.
@@ -284,11 +273,11 @@ void round_trip(benchmark::State &state)
 	});
 	times.reserve(1 << 20);
 	for (auto _ : state) {
-		const double begin = seconds();
+		const double begin = bench::seconds();
 		pair.client.send(length);
 		while (ibv_poll_cq(pair.client.cq, 1, &wc) == 0)
 			;
-		const double end = seconds();
+		const double end = bench::seconds();
 
 		must(wc.status == IBV_WC_SUCCESS ? 0 : EIO);
 		pair.client.post_receive(wc.wr_id);
@@ -298,8 +287,8 @@ void round_trip(benchmark::State &state)
 	}
 	stop.store(true);
 	server.join();
-	state.counters["p50_ns"] = percentile(times, 0.5);
-	state.counters["p99_ns"] = percentile(times, 0.99);
+	state.counters["p50_ns"] = bench::percentile(times, 0.5);
+	state.counters["p99_ns"] = bench::percentile(times, 0.99);
 }
 
 BENCHMARK(one_sided)

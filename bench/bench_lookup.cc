@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core.h"
+#include "numbers.h"
 
 namespace
 {
@@ -27,12 +28,6 @@ Core &core_of(uint64_t objects)
 	if (!core)
 		core = new Core(objects);
 	return *core;
-}
-
-double percentile(std::vector<double> values, double part)
-{
-	std::sort(values.begin(), values.end());
-	return values[std::min(values.size() - 1, size_t(double(values.size()) * part))];
 }
 
 void measure(benchmark::State &state, bool again)

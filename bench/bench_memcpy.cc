@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -15,23 +14,13 @@
 
 #include <benchmark/benchmark.h>
 
+#include "numbers.h"
 #include "verbs/local/copy.h"
 
 namespace
 {
 
 constexpr size_t kBytes = size_t(512) << 20;
-
-double seconds()
-{
-	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values)
-{
-	std::sort(values.begin(), values.end());
-	return values[values.size() / 2];
-}
 
 struct Memory {
 	uint8_t *ours = nullptr;
@@ -95,24 +84,24 @@ void copy_pages(benchmark::State &state)
 	std::vector<double> plain, streamed, ratio;
 
 	for (auto _ : state) {
-		const double begin = seconds();
+		const double begin = bench::seconds();
 		for (size_t i = 0; i < to_order.size(); i++)
 			std::memcpy(to + to_order[i], from + from_order[i], page);
-		const double middle = seconds();
+		const double middle = bench::seconds();
 		for (size_t i = 0; i < to_order.size(); i++)
 			local_copy(to + to_order[i], from + from_order[i], page,
 				i + 1 < to_order.size() ? from + from_order[i + 1] : nullptr);
 		local_copy_flush();
-		const double end = seconds();
+		const double end = bench::seconds();
 
 		plain.push_back(double(kBytes) / (middle - begin) * 1e-9);
 		streamed.push_back(double(kBytes) / (end - middle) * 1e-9);
 		ratio.push_back((middle - begin) / (end - middle));
 		state.SetIterationTime(end - middle);
 	}
-	state.counters["memcpy_GBps"] = median(plain);
-	state.counters["local_copy_GBps"] = median(streamed);
-	state.counters["ratio"] = median(ratio);
+	state.counters["memcpy_GBps"] = bench::median(plain);
+	state.counters["local_copy_GBps"] = bench::median(streamed);
+	state.counters["ratio"] = bench::median(ratio);
 }
 
 BENCHMARK(copy_pages)

@@ -9,6 +9,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "numbers.h"
 #include "poll/cores.h"
 #include "tier/l1_map.h"
 
@@ -22,12 +23,6 @@ uint64_t bytes()
 	const char *mib = getenv("KVRAIL_TOUCH_MIB");
 
 	return (mib ? strtoull(mib, nullptr, 10) : 4096) << 20;
-}
-
-double median(std::vector<double> values)
-{
-	std::sort(values.begin(), values.end());
-	return values[values.size() / 2];
 }
 
 std::vector<int> cores()
@@ -89,9 +84,9 @@ void touching(benchmark::State &state)
 			ratio.push_back(many.back() / one.back());
 		}
 	}
-	state.counters["one_GiB/s"] = median(one);
-	state.counters["many_GiB/s"] = median(many);
-	state.counters["ratio"] = median(ratio);
+	state.counters["one_GiB/s"] = bench::median(one);
+	state.counters["many_GiB/s"] = bench::median(many);
+	state.counters["ratio"] = bench::median(ratio);
 	state.SetLabel(pages);
 }
 BENCHMARK(touching)->Arg(2)->Arg(4)->Arg(8)->Arg(16)->Iterations(1)->Unit(benchmark::kMillisecond);

@@ -87,20 +87,11 @@ class Core
 	// Nanoseconds of the server's time.
 	uint64_t lookup(uint64_t chain)
 	{
-		lookup_request message = {};
 		uint64_t begin_ns;
-		ssize_t length;
 
-		message.header.type = WIRE_LOOKUP;
-		message.registration = registration_->number;
-		message.chunk_count = kChainChunks;
-		message.session = name(chain, true);
-		length = lookup_request_encode(bytes_.data(), bytes_.size(), &message);
-		must(length > 0, "encode");
-		begin(WIRE_LOOKUP, size_t(length));
+		encode_lookup(chain);
 		begin_ns = clock_now_ns();
-		must(lookup_request_decode(bytes_.data(), size_t(length), &request_->message.lookup, &error_) == 0,
-			"decode");
+		decode_lookup();
 		run();
 		begin_ns = clock_now_ns() - begin_ns;
 		must(request_->reply.first == kChainChunks, "a chain that is there was not found");
@@ -111,9 +102,7 @@ class Core
 	{
 		uint64_t begin_ns;
 
-		begin(WIRE_END_SESSION, 0);
-		request_->message.end_session.registration = registration_->number;
-		request_->message.end_session.session = name(chain, false);
+		begin_end(chain);
 		begin_ns = clock_now_ns();
 		run();
 		while (management_step(management_, now()))
@@ -298,6 +287,30 @@ class Core
 		request_->bytes = bytes_.data();
 		request_->length = uint32_t(length);
 	}
+	// The bytes of a LOOKUP of that chain, as a client sends them.
+	void encode_lookup(uint64_t chain)
+	{
+		lookup_request message = {};
+
+		message.header.type = WIRE_LOOKUP;
+		message.registration = registration_->number;
+		message.chunk_count = kChainChunks;
+		message.session = name(chain, true);
+		length_ = lookup_request_encode(bytes_.data(), bytes_.size(), &message);
+		must(length_ > 0, "encode");
+		begin(WIRE_LOOKUP, size_t(length_));
+	}
+	void decode_lookup()
+	{
+		must(lookup_request_decode(bytes_.data(), size_t(length_), &request_->message.lookup, &error_) == 0,
+			"decode");
+	}
+	void begin_end(uint64_t chain)
+	{
+		begin(WIRE_END_SESSION, 0);
+		request_->message.end_session.registration = registration_->number;
+		request_->message.end_session.session = name(chain, false);
+	}
 	void run()
 	{
 		tell(TO_MANAGEMENT_REQUEST, request_);
@@ -336,6 +349,7 @@ class Core
 	request *request_ = nullptr;
 	bool registered_ = false;
 	uint64_t now_ns_ = KVR_SECOND, request_id_ = 0;
+	ssize_t length_ = 0; // of the LOOKUP in bytes_
 	uint8_t salt_[WIRE_DIGEST_BYTES] = {};
 	std::string id_;
 	std::vector<uint8_t> digests_, bytes_ = std::vector<uint8_t>(kMessageBytes);

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kvrail.h"
+#include "numbers.h"
 // C has a struct and a function of one name (loop_counters), which g++ calls hiding.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -31,14 +32,6 @@
 
 namespace bench
 {
-
-inline double percentile(std::vector<double> values, double part)
-{
-	if (values.empty())
-		return 0;
-	std::sort(values.begin(), values.end());
-	return values[std::min(values.size() - 1, size_t(double(values.size()) * part))];
-}
 
 inline void must(int error, const char *what)
 {

@@ -42,65 +42,58 @@ static int take_reply(struct peer *peer, redisReply **reply)
 	return 0;
 }
 
-static int redis_set(struct peer *peer, const struct pages *pages, uint32_t round)
+static void append(struct peer *peer, const struct pages *pages, uint32_t i, bool set)
+{
+	char key[PEER_KEY_BYTES];
+	size_t length = (size_t)peer_key(key, pages, i);
+
+	if (set)
+		redisAppendCommand(peer->state, "SET %b %b", key, length, pages_block(pages, i), pages->page_bytes);
+	else
+		redisAppendCommand(peer->state, "GET %b", key, length);
+}
+
+static int take(struct peer *peer, const struct pages *pages, uint32_t i, bool set)
+{
+	redisReply *reply;
+	bool good;
+
+	if (take_reply(peer, &reply))
+		return -EIO;
+	good = set ? reply->type == REDIS_REPLY_STATUS
+		   : reply->type == REDIS_REPLY_STRING && (size_t)reply->len == pages->page_bytes;
+	if (good && !set)
+		memcpy(pages_block(pages, i), reply->str, pages->page_bytes);
+	freeReplyObject(reply);
+	return good ? 0 : failed(peer, set ? "SET" : "GET");
+}
+
+static int move(struct peer *peer, const struct pages *pages, bool set)
 {
 	uint32_t batch = peer_batch(pages);
+	int error = 0;
 
-	(void)round;
-	for (uint32_t first = 0; first < pages->count; first += batch) {
+	for (uint32_t first = 0; !error && first < pages->count; first += batch) {
 		uint32_t end = (uint32_t)kvr_min_u64(first + batch, pages->count);
 
-		for (uint32_t i = first; i < end; i++) {
-			char key[PEER_KEY_BYTES];
-			int length = peer_key(key, pages, i);
-
-			redisAppendCommand(peer->state, "SET %b %b", key, (size_t)length, pages_block(pages, i),
-				pages->page_bytes);
-		}
-		for (uint32_t i = first; i < end; i++) {
-			redisReply *reply;
-			bool good;
-
-			if (take_reply(peer, &reply))
-				return -EIO;
-			good = reply->type == REDIS_REPLY_STATUS;
-			freeReplyObject(reply);
-			if (!good)
-				return failed(peer, "SET");
-		}
+		for (uint32_t i = first; i < end; i++)
+			append(peer, pages, i, set);
+		for (uint32_t i = first; !error && i < end; i++)
+			error = take(peer, pages, i, set);
 	}
-	return 0;
+	return error;
+}
+
+static int redis_set(struct peer *peer, const struct pages *pages, uint32_t round)
+{
+	(void)round;
+	return move(peer, pages, true);
 }
 
 static int redis_get(struct peer *peer, const struct pages *pages, uint32_t round)
 {
-	uint32_t batch = peer_batch(pages);
-
 	(void)round;
-	for (uint32_t first = 0; first < pages->count; first += batch) {
-		uint32_t end = (uint32_t)kvr_min_u64(first + batch, pages->count);
-
-		for (uint32_t i = first; i < end; i++) {
-			char key[PEER_KEY_BYTES];
-			int length = peer_key(key, pages, i);
-
-			redisAppendCommand(peer->state, "GET %b", key, (size_t)length);
-		}
-		for (uint32_t i = first; i < end; i++) {
-			redisReply *reply;
-			bool good;
-
-			if (take_reply(peer, &reply))
-				return -EIO;
-			good = reply->type == REDIS_REPLY_STRING && (size_t)reply->len == pages->page_bytes;
-			if (good)
-				memcpy(pages_block(pages, i), reply->str, pages->page_bytes);
-			freeReplyObject(reply);
-			if (!good)
-				return failed(peer, "GET");
-		}
-	}
-	return 0;
+	return move(peer, pages, false);
 }
 
 static int redis_ping(struct peer *peer)

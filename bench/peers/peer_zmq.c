@@ -100,33 +100,13 @@ static void pack_names(msgpack_packer *packer, const struct pages *pages, uint32
 	}
 }
 
-static int zmq_peer_set(struct peer *peer, const struct pages *pages, uint32_t round)
+static void pack_blocks(msgpack_packer *packer, const struct pages *pages, uint32_t first, uint32_t end)
 {
-	uint32_t batch = peer_batch(pages);
-	int error = 0;
-
-	(void)round;
-	for (uint32_t first = 0; !error && first < pages->count; first += batch) {
-		uint32_t end = (uint32_t)kvr_min_u64(first + batch, pages->count);
-		msgpack_unpacked root;
-		msgpack_sbuffer buffer;
-		msgpack_packer packer;
-		zmq_msg_t reply;
-
-		msgpack_sbuffer_init(&buffer);
-		msgpack_packer_init(&packer, &buffer, msgpack_sbuffer_write);
-		msgpack_pack_array(&packer, 3);
-		pack_words(&packer, "set");
-		pack_names(&packer, pages, first, end);
-		msgpack_pack_array(&packer, end - first);
-		for (uint32_t i = first; i < end; i++) {
-			msgpack_pack_bin(&packer, pages->page_bytes);
-			msgpack_pack_bin_body(&packer, pages_block(pages, i), pages->page_bytes);
-		}
-		error = ask(peer->state, &buffer, &reply, &root);
-		forget(&reply, &root);
+	msgpack_pack_array(packer, end - first);
+	for (uint32_t i = first; i < end; i++) {
+		msgpack_pack_bin(packer, pages->page_bytes);
+		msgpack_pack_bin_body(packer, pages_block(pages, i), pages->page_bytes);
 	}
-	return error;
 }
 
 static int place(const msgpack_object_array *blocks, const struct pages *pages, uint32_t first)
@@ -141,31 +121,50 @@ static int place(const msgpack_object_array *blocks, const struct pages *pages, 
 	return 0;
 }
 
-static int zmq_peer_get(struct peer *peer, const struct pages *pages, uint32_t round)
+/* The pages [first, end) by one message each way. */
+static int move_batch(struct peer *peer, const struct pages *pages, uint32_t first, uint32_t end, bool set)
+{
+	msgpack_unpacked root;
+	msgpack_sbuffer buffer;
+	msgpack_packer packer;
+	zmq_msg_t reply;
+	int error;
+
+	msgpack_sbuffer_init(&buffer);
+	msgpack_packer_init(&packer, &buffer, msgpack_sbuffer_write);
+	msgpack_pack_array(&packer, set ? 3 : 2);
+	pack_words(&packer, set ? "set" : "get");
+	pack_names(&packer, pages, first, end);
+	if (set)
+		pack_blocks(&packer, pages, first, end);
+	error = ask(peer->state, &buffer, &reply, &root);
+	if (!error && !set)
+		error = root.data.via.array.size == end - first ? place(&root.data.via.array, pages, first)
+								: peer_failed("zmq: get", -EBADMSG);
+	forget(&reply, &root);
+	return error;
+}
+
+static int move(struct peer *peer, const struct pages *pages, bool set)
 {
 	uint32_t batch = peer_batch(pages);
 	int error = 0;
 
-	(void)round;
-	for (uint32_t first = 0; !error && first < pages->count; first += batch) {
-		uint32_t end = (uint32_t)kvr_min_u64(first + batch, pages->count);
-		msgpack_unpacked root;
-		msgpack_sbuffer buffer;
-		msgpack_packer packer;
-		zmq_msg_t reply;
-
-		msgpack_sbuffer_init(&buffer);
-		msgpack_packer_init(&packer, &buffer, msgpack_sbuffer_write);
-		msgpack_pack_array(&packer, 2);
-		pack_words(&packer, "get");
-		pack_names(&packer, pages, first, end);
-		error = ask(peer->state, &buffer, &reply, &root);
-		if (!error)
-			error = root.data.via.array.size == end - first ? place(&root.data.via.array, pages, first)
-									: peer_failed("zmq: get", -EBADMSG);
-		forget(&reply, &root);
-	}
+	for (uint32_t first = 0; !error && first < pages->count; first += batch)
+		error = move_batch(peer, pages, first, (uint32_t)kvr_min_u64(first + batch, pages->count), set);
 	return error;
+}
+
+static int zmq_peer_set(struct peer *peer, const struct pages *pages, uint32_t round)
+{
+	(void)round;
+	return move(peer, pages, true);
+}
+
+static int zmq_peer_get(struct peer *peer, const struct pages *pages, uint32_t round)
+{
+	(void)round;
+	return move(peer, pages, false);
 }
 
 static int zmq_peer_ping(struct peer *peer)
@@ -331,7 +330,7 @@ static bool serve_tokens(struct serving *serving, const msgpack_object_array *li
 {
 	uint32_t chunks = list->size / PEER_CHUNK_TOKENS;
 
-	if (chunks > PEER_LOOKUP_CHUNKS)
+	if (list->size > PEER_LOOKUP_TOKENS)
 		return false;
 	for (uint32_t i = 0; i < list->size; i++)
 		serving->tokens[i] = (uint32_t)list->ptr[i].via.u64;
