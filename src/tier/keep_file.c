@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "tier/keep_internal.h"
+#include "tier/l1_limit.h"
 
 #define TMPFS_ID 0x01021994u
 #define HUGETLBFS_ID 0x958458f6u
@@ -165,6 +166,37 @@ static int stale(const struct opening *opening, const char *why)
 	return -ESTALE;
 }
 
+static uint64_t had_bytes(const struct opening *opening, const char *name)
+{
+	struct stat status;
+
+	if (fstatat(opening->directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+		return 0;
+	return (uint64_t)status.st_blocks * 512;
+}
+
+/* The kernel does not say that a control group has no room: it kills. Reserved huge pages are there or they are refused. */
+static int check_memory(const struct opening *opening)
+{
+	char wanted[TEXT_SHORT], available[TEXT_SHORT], name[16];
+	uint64_t bytes = opening->file->index_bytes, had = had_bytes(opening, "index");
+	struct l1_limit limit;
+
+	if (opening->pages != L1_PAGES_NORMAL)
+		return 0;
+	for (uint32_t i = 0; i < opening->options->area_count; i++) {
+		snprintf(name, sizeof(name), "l1.%u", i);
+		bytes += opening->geometry.area_bytes[i];
+		had += had_bytes(opening, name);
+	}
+	l1_limit_read("", &limit);
+	if (bytes <= had || bytes - had <= limit.bytes)
+		return 0;
+	log_error("l1: %s of memory cannot be had for %s: %s are left (limit: %s)", text_size(wanted, bytes - had),
+		opening->options->directory, text_size(available, limit.bytes), limit.name);
+	return -ENOMEM;
+}
+
 /* None yet, or what a server left that did not come to its end: nothing is in it, whatever its size. A file that is not ours is not. */
 static bool headless(int fd, uint64_t bytes)
 {
@@ -194,8 +226,10 @@ static int open_index(struct opening *opening)
 	}
 	opening->fresh = headless(file->index_fd, bytes);
 	if (opening->fresh)
+		error = check_memory(opening);
+	if (opening->fresh && !error)
 		error = allocate(opening, file->index_fd, "index", file->index_bytes);
-	else if (bytes != file->index_bytes)
+	else if (!opening->fresh && bytes != file->index_bytes)
 		error = stale(opening, "it was written for an L1 of another size, or by another version");
 	if (error)
 		return error;

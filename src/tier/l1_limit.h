@@ -1,6 +1,6 @@
 /*
  * l1_limit.h - how much memory this process can have: asked before it is touched, since the kernel answers too much
- * touching by killing, not with an error. Internal to l1_map.
+ * touching by killing, not with an error. Internal to l1_map and keep_file.
  */
 #ifndef KVRAIL_TIER_L1_LIMIT_H
 #define KVRAIL_TIER_L1_LIMIT_H

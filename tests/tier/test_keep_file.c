@@ -167,6 +167,24 @@ static void a_first_start_that_failed_takes_no_memory_and_another_size_can_follo
 	assert_true(failures >= 6);
 }
 
+/* A control group without room kills who takes more; so does a machine. */
+static void more_than_the_memory_there_is_is_refused_before_any_is_taken(void **state)
+{
+	struct keep_file file;
+	struct place place;
+
+	(void)state;
+	place_make(&place);
+	place.areas[1].bytes = UINT64_C(8) << 40;
+	assert_int_equal(keep_file_open(&place.options, &file), -ENOMEM);
+	assert_true(size_of(&place, "index") <= 0);
+	assert_true(size_of(&place, "l1.0") <= 0);
+	place.areas[1].bytes = AREA_BYTES;
+	assert_int_equal(keep_file_open(&place.options, &file), 0);
+	keep_file_close(&file);
+	place_remove(&place);
+}
+
 /* As a server leaves it that is killed while it allocates: an index of its size without a head. */
 static void an_index_without_a_head_is_none_whatever_its_size(void **state)
 {
@@ -247,6 +265,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_first_start_that_failed_takes_no_memory_and_another_size_can_follow),
+		cmocka_unit_test(more_than_the_memory_there_is_is_refused_before_any_is_taken),
 		cmocka_unit_test(an_index_without_a_head_is_none_whatever_its_size),
 		cmocka_unit_test(a_file_of_somebody_else_is_refused_and_left_alone),
 		cmocka_unit_test(an_allocation_that_a_signal_interrupts_goes_on_unless_the_server_leaves),
