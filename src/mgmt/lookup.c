@@ -206,7 +206,9 @@ void search_abandon(struct session *session, uint16_t status, const char *text)
 
 	if (session->search.lock)
 		lock_release_begin(session, 0, false);
-	query_answer_all(session, status, text);
+	/* Whoever asks for the LOOKUP's result may have another connection, and must not take it for lost. */
+	query_answer_all(session, STATUS_CANCELED,
+		status == STATUS_CONNECTION_LOST ? "the connection that looked up is gone" : text);
 	if (request)
 		reply_give(management, request);
 	if (!session->ended)

@@ -18,19 +18,11 @@ static const struct verbs_driver *const driver = &verbs_sim;
 
 /* ---- the server ------------------------------------------------------------------------------------------------ */
 
-void slice_prepare(struct slice *slice, uint64_t seed, const struct sim_options *options, uint64_t l1_bytes)
+static void prepare_server(struct slice *slice, uint64_t seed, uint64_t l1_bytes)
 {
 	struct server_options *server = &slice->options;
 
-	log_set_level(LOG_ERROR); /* clients that come and go are no news here */
-	memset(slice, 0, sizeof(*slice));
-	slice->now_ns = KVR_SECOND;
 	slice->seed = seed;
-	if (options)
-		slice->network = *options;
-	else
-		sim_options_default(&slice->network);
-	assert_int_equal(sim_fabric_create(seed, &slice->network, &slice->fabric), 0);
 	slice->area.bytes = l1_bytes;
 	slice->area.numa_node = -1;
 	for (uint32_t t = 0; t < SLICE_TENANTS; t++) {
@@ -56,6 +48,30 @@ void slice_prepare(struct slice *slice, uint64_t seed, const struct sim_options 
 	server->trust_tcp = true;
 	server->tenants = slice->tenants;
 	server->tenant_count = SLICE_TENANTS;
+}
+
+void slice_prepare(struct slice *slice, uint64_t seed, const struct sim_options *options, uint64_t l1_bytes)
+{
+	log_set_level(LOG_ERROR); /* clients that come and go are no news here */
+	memset(slice, 0, sizeof(*slice));
+	slice->now_ns = KVR_SECOND;
+	if (options)
+		slice->network = *options;
+	else
+		sim_options_default(&slice->network);
+	assert_int_equal(sim_fabric_create(seed, &slice->network, &slice->fabric), 0);
+	prepare_server(slice, seed, l1_bytes);
+}
+
+void slice_prepare_beside(struct slice *slice, struct slice *first, uint64_t seed, uint64_t l1_bytes)
+{
+	memset(slice, 0, sizeof(*slice));
+	slice->now_ns = first->now_ns;
+	slice->network = first->network;
+	slice->fabric = first->fabric;
+	slice->beside = first;
+	first->beside = slice;
+	prepare_server(slice, seed, l1_bytes);
 }
 
 static void server_close(struct slice *slice)
@@ -142,7 +158,10 @@ void slice_stop(struct slice *slice)
 	}
 	sim_fabric_counters(slice->fabric, &counters);
 	assert_int_equal(counters.misuses, 0);
-	sim_fabric_destroy(&slice->fabric);
+	if (slice->beside)
+		slice->beside->beside = NULL;
+	else
+		sim_fabric_destroy(&slice->fabric);
 }
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
@@ -161,6 +180,20 @@ static uint64_t next_event(const struct slice *slice)
 	return next;
 }
 
+static bool step_parts(struct slice *slice, uint64_t now_ns)
+{
+	bool busy = false;
+
+	slice->now_ns = now_ns;
+	if (slice->server)
+		busy |= server_step(slice->server, now_ns);
+	for (unsigned i = 0; i < SLICE_CLIENTS; i++) {
+		if (slice->clients[i].client)
+			busy |= client_step(slice->clients[i].client, now_ns);
+	}
+	return busy;
+}
+
 bool slice_step(struct slice *slice)
 {
 	bool busy;
@@ -169,14 +202,14 @@ bool slice_step(struct slice *slice)
 	if (slice->every_turn)
 		slice->every_turn(slice, slice->context);
 	busy = sim_fabric_step(slice->fabric, slice->now_ns, 64) > 0;
-	if (slice->server)
-		busy |= server_step(slice->server, slice->now_ns);
-	for (unsigned i = 0; i < SLICE_CLIENTS; i++) {
-		if (slice->clients[i].client)
-			busy |= client_step(slice->clients[i].client, slice->now_ns);
-	}
-	if (!busy)
+	busy |= step_parts(slice, slice->now_ns);
+	if (slice->beside)
+		busy |= step_parts(slice->beside, slice->now_ns);
+	if (!busy) {
 		slice->now_ns = kvr_max_u64(slice->now_ns, next_event(slice));
+		if (slice->beside)
+			slice->beside->now_ns = slice->now_ns;
+	}
 	return busy;
 }
 

@@ -40,6 +40,7 @@ struct slice_client {
 
 struct slice {
 	struct sim_fabric *fabric;
+	struct slice *beside; /* whose fabric it is, and who has turns with this one; NULL: nobody */
 	struct sim_options network;
 	uint64_t seed;
 	struct server_options options;
@@ -78,6 +79,8 @@ void slice_start(struct slice *slice, uint64_t seed, const struct sim_options *o
 /* The same in two parts, to change slice->options in between. */
 void slice_prepare(struct slice *slice, uint64_t seed, const struct sim_options *options, uint64_t l1_bytes);
 void slice_server_begin(struct slice *slice);
+/* A second server with clients of its own on the fabric of the first one: each has turns when the other has. It is stopped first. */
+void slice_prepare_beside(struct slice *slice, struct slice *first, uint64_t seed, uint64_t l1_bytes);
 /* -errno instead of an assertion. */
 int slice_server_try(struct slice *slice);
 /* Its process dies. */

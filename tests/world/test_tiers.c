@@ -7,6 +7,7 @@
 #include "base/cmocka_all.h"
 #include "kvrail.h"
 #include "protocol/message.h"
+#include "protocol/status.h"
 #include "tier/sim_adapter.h"
 #include "world/slice.h"
 
@@ -238,6 +239,34 @@ static void the_end_of_the_session_ends_its_prefetch(void **state)
 }
 
 /* A drained server has written what it was given. */
+/* Not with the loss of a connection, which would be taken for its own (kvrail-sim --seed 1300000004 --servers 2). */
+static void who_waits_for_a_lookup_hears_that_it_was_canceled_when_the_scheduler_is_lost(void **state)
+{
+	struct kvr_session *session, *same;
+	struct kvr_result result;
+	kvr_ticket lookup, query;
+	struct tiers tiers;
+
+	(void)state;
+	tiers_init(&tiers, 8);
+	store_document(&tiers, 1, 7);
+	assert_int_equal(slice_clear(tiers.worker, &result), 0);
+	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 500 * KVR_MS;
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	session = slice_session(tiers.scheduler, "request", NULL, 1, DOCUMENT);
+	same = slice_session(tiers.worker, "request", NULL, 1, DOCUMENT);
+	assert_int_equal(client_submit_lookup(session, 0, &lookup), 0);
+	slice_run(&tiers.slice, 50);
+	assert_int_equal(client_submit_query(same, KVR_SECOND, 0, &query), 0);
+	slice_run(&tiers.slice, 50);
+	slice_kill(tiers.scheduler);
+	assert_int_equal(slice_wait(&tiers.slice, tiers.worker->client, query, &result), -ECANCELED);
+	assert_int_equal(result.status, STATUS_CANCELED);
+	assert_int_equal(slice_ping(tiers.worker), 0);
+	slice_forget(&same);
+	tiers_fini(&tiers);
+}
+
 static void a_server_that_leaves_writes_first(void **state)
 {
 	struct kvr_session *session;
@@ -269,6 +298,7 @@ int main(void)
 		cmocka_unit_test(a_deadline_answers_with_what_is_there),
 		cmocka_unit_test(a_lookup_that_waits_for_l2_is_in_nobodys_way),
 		cmocka_unit_test(the_end_of_the_session_ends_its_prefetch),
+		cmocka_unit_test(who_waits_for_a_lookup_hears_that_it_was_canceled_when_the_scheduler_is_lost),
 		cmocka_unit_test(a_server_that_leaves_writes_first),
 	};
 

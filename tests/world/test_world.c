@@ -46,6 +46,25 @@ static void worlds_with_all_faults_keep_their_promises(void **state)
 	assert_true(faults > 0 && evicted > 0 && restarts > 0 && delivered > 0);
 }
 
+static void worlds_of_several_servers_keep_their_promises(void **state)
+{
+	uint64_t restarts = 0, reconnects = 0;
+
+	(void)state;
+	for (uint32_t servers = 2; servers <= 4; servers++) {
+		struct world_options options = {
+			.seed = 700 + servers, .steps = 1200, .faults = WORLD_FAULTS_ALL, .servers = servers
+		};
+		struct world_report report;
+
+		assert_int_equal(world_run(&options, &report, stderr), 0);
+		assert_false(report.violated);
+		restarts += report.restarts;
+		reconnects += report.reconnects;
+	}
+	assert_true(restarts > 0 && reconnects > 0);
+}
+
 static void each_fault_alone_is_survived(void **state)
 {
 	(void)state;
@@ -113,8 +132,8 @@ static struct world_report sabotage(
 static void flip_l1(struct world *world, uint32_t step, void *context)
 {
 	(void)context;
-	for (uint64_t at = 0; step == 300 && at < world->areas[0].bytes; at += 64)
-		((uint8_t *)world->areas[0].address)[at + 11] ^= 1;
+	for (uint64_t at = 0; step == 300 && at < world->hosts[0].areas[0].bytes; at += 64)
+		((uint8_t *)world->hosts[0].areas[0].address)[at + 11] ^= 1;
 }
 
 static void bytes_that_change_in_l1_are_noticed(void **state)
@@ -123,6 +142,26 @@ static void bytes_that_change_in_l1_are_noticed(void **state)
 
 	(void)state;
 	report = sabotage(1, flip_l1);
+	assert_true(report.violated);
+	assert_non_null(strstr(report.text, "RETRIEVE delivered"));
+}
+
+/* As if a RETRIEVE of the second server were answered out of the first one's memory. */
+static void answer_for_another(struct world *world, uint32_t step, void *context)
+{
+	(void)context;
+	if (step >= 300 && world->hosts[0].server && world->hosts[1].server)
+		memcpy(world->hosts[1].areas[0].address, world->hosts[0].areas[0].address,
+			world->hosts[0].areas[0].bytes);
+}
+
+static void bytes_of_another_server_are_noticed(void **state)
+{
+	struct world_options options = { .seed = 1, .steps = 900, .servers = 2, .before_step = answer_for_another };
+	struct world_report report;
+
+	(void)state;
+	assert_int_equal(world_run(&options, &report, NULL), 0);
 	assert_true(report.violated);
 	assert_non_null(strstr(report.text, "RETRIEVE delivered"));
 }
@@ -163,8 +202,8 @@ static void evict_quietly(struct world *world, uint32_t step, void *context)
 
 	(void)context;
 	(void)step;
-	cache_clear_step(server_cache(world->server), every_model, NULL, &cursor, 64, &dropped, &kept);
-	world->taken_away += dropped;
+	cache_clear_step(server_cache(world->hosts[0].server), every_model, NULL, &cursor, 64, &dropped, &kept);
+	world->hosts[0].taken_away += dropped;
 }
 
 static void chunks_that_vanish_are_noticed(void **state)
@@ -199,11 +238,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(peaceful_worlds_keep_their_promises),
 		cmocka_unit_test(worlds_with_all_faults_keep_their_promises),
+		cmocka_unit_test(worlds_of_several_servers_keep_their_promises),
 		cmocka_unit_test(each_fault_alone_is_survived),
 		cmocka_unit_test(places_of_l2_get_sick_and_well_again),
 		cmocka_unit_test(the_same_seed_gives_the_same_transcript),
 		cmocka_unit_test(names_of_faults_are_read),
 		cmocka_unit_test(bytes_that_change_in_l1_are_noticed),
+		cmocka_unit_test(bytes_of_another_server_are_noticed),
 		cmocka_unit_test(a_late_write_into_free_blocks_is_noticed),
 		cmocka_unit_test(chunks_that_vanish_are_noticed),
 		cmocka_unit_test(a_violation_is_told_with_a_shorter_program),

@@ -21,7 +21,8 @@ struct action *action_begin(struct process *process, enum action_kind kind, stru
 	action->session = session;
 	action->submitted = ++world->sequence;
 	action->submitted_ns = world->now_ns;
-	action->epoch = world->model.epoch;
+	action->host = process_host(process);
+	action->epoch = action->host->model.epoch;
 	action->namespace_index = session ? world_namespace(process_engine(process), process->shape, session->salt) : 0;
 	action->flags = 0;
 	action->canceled = action->crossed = action->overtaken = action->bad = action->all_ranks = false;
@@ -43,7 +44,7 @@ void action_undo(struct action *action)
 	if (action->kind == ACTION_STORE)
 		for (uint32_t c = 0; c < action->count; c++)
 			if (action->generations[c])
-				model_never(&action->process->world->model, action->generations[c]);
+				model_never(&action->host->model, action->generations[c]);
 	action_free_slot(action);
 }
 
@@ -156,7 +157,7 @@ static const struct process *find_witness(struct world *world, const struct proc
 		const struct process *process = &world->processes[i];
 
 		if (!process->scheduler && process->state == PROCESS_STANDING && process_clean(process) &&
-			process->shape == scheduler->shape &&
+			process->shape == scheduler->shape && process_host(process) == process_host(scheduler) &&
 			process_engine(process)->tenant == process_engine(scheduler)->tenant)
 			return process;
 	}
@@ -169,12 +170,13 @@ static uint32_t certain_prefix(struct world *world, const struct process *proces
 	uint32_t namespace_index = world_namespace(process_engine(process), process->shape, session->salt);
 	const uint32_t *nodes = world->documents[session->document].nodes;
 	uint32_t ranks = world->shapes[process->shape].world_size;
+	const struct world_model *model = &process_host(process)->model;
 
 	for (uint32_t c = 0; c < session->length; c++) {
 		for (uint32_t rank = 0; rank < ranks; rank++) {
-			uint32_t object = model_object_index(&world->model, namespace_index, nodes[c], rank);
+			uint32_t object = model_object_index(model, namespace_index, nodes[c], rank);
 
-			if (!model_certain(&world->model, object, world->sequence))
+			if (!model_certain(model, object, world->sequence))
 				return c;
 		}
 	}

@@ -48,11 +48,12 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 	case STATUS_NOT_REGISTERED:
 		return process->disturbed > action->submitted;
 	case STATUS_SHUTTING_DOWN:
-		return world->draining || process->disturbed > action->submitted;
+		return action->host->draining || process->disturbed > action->submitted;
 	case STATUS_PENDING:
-		return world->place_count && (action->kind == ACTION_QUERY || (action->flags & KVR_LOOKUP_NO_WAIT));
+		return action->host->place_count &&
+			(action->kind == ACTION_QUERY || (action->flags & KVR_LOOKUP_NO_WAIT));
 	case STATUS_BUSY:
-		return world->chain_max > 64 || world->server_options.sessions_max < 128;
+		return world->chain_max > 64 || action->host->server_options.sessions_max < 128;
 	default:
 		return false;
 	}
@@ -70,19 +71,19 @@ static bool store_outcome(struct action *action, uint32_t chunk)
 		return outcome == KVR_SKIPPED;
 	switch (outcome) {
 	case KVR_STORED:
-		model_stored(&world->model, generation, action->submitted, action->epoch, world->sequence);
+		model_stored(&action->host->model, generation, action->submitted, action->epoch, world->sequence);
 		world->report->stored_chunks++;
 		return true;
 	case KVR_PRESENT:
-		return model_present(&world->model, generation, action->epoch, world->sequence);
+		return model_present(&action->host->model, generation, action->epoch, world->sequence);
 	case KVR_NO_MEMORY:
-		model_never(&world->model, generation);
+		model_never(&action->host->model, generation);
 		return !world->roomy;
 	case KVR_CANCELED:
-		model_never(&world->model, generation);
+		model_never(&action->host->model, generation);
 		return action->canceled || action->process->disturbed > action->submitted;
 	case KVR_FAILED_CHUNK:
-		model_never(&world->model, generation);
+		model_never(&action->host->model, generation);
 		return process_excused(action->process);
 	default:
 		return false;
@@ -97,7 +98,7 @@ static void store_answer(struct action *action, const struct kvr_result *result)
 
 	for (uint32_t c = 0; c < action->count; c++) {
 		uint32_t object = model_object_index(
-			&world->model, action->namespace_index, action->nodes[c], process->rank);
+			&action->host->model, action->namespace_index, action->nodes[c], process->rank);
 
 		/* The server only reads them. */
 		for (uint32_t j = 0; j < per_chunk && action->generations[c]; j++)
@@ -108,7 +109,7 @@ static void store_answer(struct action *action, const struct kvr_result *result)
 		if (result->error) {
 			/* A lost connection leaves it open whether it was stored; a refusal does not. */
 			if (action->generations[c] && result->status != STATUS_CONNECTION_LOST)
-				model_never(&world->model, action->generations[c]);
+				model_never(&action->host->model, action->generations[c]);
 		} else if (!store_outcome(action, c)) {
 			world_violated(world, "process %u: STORE says %u of chunk %u, which cannot be", process->number,
 				action->outcomes[c], action->first + c);
@@ -138,7 +139,7 @@ static void check_delivered(struct action *action, uint32_t chunk)
 	struct world *world = process->world;
 	uint32_t per_chunk = world->shapes[process->shape].blocks_per_chunk;
 	uint32_t object = model_object_index(
-		&world->model, action->namespace_index, action->nodes[chunk], process->rank);
+		&action->host->model, action->namespace_index, action->nodes[chunk], process->rank);
 	uint32_t generation = 0;
 	bool known = false;
 
@@ -156,7 +157,7 @@ static void check_delivered(struct action *action, uint32_t chunk)
 		}
 		if (!known) {
 			generation = content_generation(blocks_at(process, 0, action->blocks[at]));
-			wrong = model_check(&world->model, object, generation, action->submitted);
+			wrong = model_check(&action->host->model, object, generation, action->submitted);
 			if (wrong)
 				world_violated(world, "process %u: RETRIEVE delivered %s: chunk %u, generation %u",
 					process->number, wrong, action->first + chunk, generation);
@@ -191,13 +192,13 @@ static void check_missing(struct action *action, uint32_t chunk)
 	struct process *process = action->process;
 	struct world *world = process->world;
 	uint32_t object = model_object_index(
-		&world->model, action->namespace_index, action->nodes[chunk], process->rank);
+		&action->host->model, action->namespace_index, action->nodes[chunk], process->rank);
 	const struct world_session *holder;
 
-	if (action->generations[chunk] && model_certain(&world->model, object, action->submitted))
+	if (action->generations[chunk] && model_certain(&action->host->model, object, action->submitted))
 		world_violated(world, "process %u: RETRIEVE says that chunk %u is missing, which nothing took away",
 			process->number, action->first + chunk);
-	holder = held_by(world, action->namespace_index, action->nodes[chunk], action->submitted);
+	holder = held_by(action, action->nodes[chunk]);
 	if (holder)
 		world_violated(world,
 			"process %u: RETRIEVE says that chunk %u is missing, which session %u of engine %u has locked",
@@ -266,11 +267,12 @@ static void lookup_answer(struct action *action, const struct kvr_result *result
 	uint32_t ranks = world->shapes[process->shape].world_size;
 
 	/* The answer of a server that has been restarted since says what was there before. */
-	for (uint32_t c = 0; c < result->chunks && c < action->count && world->model.restarted < action->submitted;
-		c++) {
+	for (uint32_t c = 0;
+		c < result->chunks && c < action->count && action->host->model.restarted < action->submitted; c++) {
 		for (uint32_t rank = 0; rank < ranks; rank++) {
-			if (!model_possible(&world->model,
-				    model_object_index(&world->model, action->namespace_index, action->nodes[c], rank)))
+			if (!model_possible(&action->host->model,
+				    model_object_index(
+					    &action->host->model, action->namespace_index, action->nodes[c], rank)))
 				world_violated(world,
 					"process %u: LOOKUP matched chunk %u, whose rank %u was never stored",
 					process->number, c, rank);
@@ -279,7 +281,7 @@ static void lookup_answer(struct action *action, const struct kvr_result *result
 	if (result->chunks > action->count)
 		world_violated(world, "process %u: LOOKUP of %u chunks matched %u", process->number, action->count,
 			result->chunks);
-	if (action->expected != UINT32_MAX && action->epoch == world->model.epoch &&
+	if (action->expected != UINT32_MAX && action->epoch == action->host->model.epoch &&
 		result->chunks < action->expected && process->disturbed < action->submitted &&
 		action->witness->disturbed < action->submitted && !action->crossed)
 		world_violated(world, "process %u: LOOKUP matched %u chunks, where %u are there for certain",
@@ -294,7 +296,7 @@ static void lookup_answer(struct action *action, const struct kvr_result *result
 	session->held.since = action->submitted;
 	session->held.known = world->sequence;
 	session->held.until_ns = action->submitted_ns +
-		kvr_min_u64(world->server_options.lock_ttl_ns, world->server_options.session_ttl_ns);
+		kvr_min_u64(action->host->server_options.lock_ttl_ns, action->host->server_options.session_ttl_ns);
 	for (uint32_t c = 0; c < world->chain_max; c++)
 		session->held.shares[c] = c < result->chunks ? UINT32_MAX : 0;
 }
@@ -304,7 +306,7 @@ static void answer_other(struct action *action, const struct kvr_result *result)
 	struct world *world = action->process->world;
 
 	if (action->kind == ACTION_CLEAR) {
-		world->model.epoch++;
+		action->host->model.epoch++;
 		return;
 	}
 	if (action->kind == ACTION_QUERY && action->process->shape == process_engine(action->process)->shape &&

@@ -8,15 +8,16 @@
 #define FILL_EVICTIONS 4096u
 
 /* A RETRIEVE's reply is right behind its data, and what was pinned for it is so until the completion has been seen. */
-static void check_locks(struct world *world, const char *when)
+static void check_locks(struct host *host, const char *when)
 {
+	struct world *world = host->world;
 	uint64_t until_ns = world->now_ns + WORLD_PATIENCE_NS;
 	struct cache_stats stats;
 
-	cache_get_stats(server_cache(world->server), &stats);
+	cache_get_stats(server_cache(host->server), &stats);
 	while (stats.pins > 0 && world->now_ns < until_ns && !world_stopped(world)) {
 		world_turn(world);
-		cache_get_stats(server_cache(world->server), &stats);
+		cache_get_stats(server_cache(host->server), &stats);
 	}
 	if (stats.locks || stats.pins || stats.staged)
 		world_violated(world, "%s there are %llu locks, %llu pins, %llu staged objects", when,
@@ -72,7 +73,7 @@ static void prove_engine(struct world *world, struct engine *engine)
 		return;
 	prove_retrieve(world, engine, session, &choice);
 	if (world_settle(world))
-		check_locks(world, "after all ranks have read what was locked");
+		check_locks(&world->hosts[engine->host], "after all ranks have read what was locked");
 }
 
 /* Workers that took another layout come back to their engine's. */
@@ -90,27 +91,37 @@ static void reunite(struct world *world)
 /* Locks reach their limit, and nobody is silent for too long meanwhile. */
 static void outlive_locks(struct world *world)
 {
-	uint64_t until_ns = world->now_ns + world->server_options.lock_ttl_ns + 20 * KVR_MS;
+	uint64_t until_ns = world->now_ns + world->hosts[0].server_options.lock_ttl_ns + 20 * KVR_MS;
 
 	while (world->now_ns < until_ns && !world_stopped(world))
 		world_turn(world);
-	if (world_settle(world))
-		check_locks(world, "after the limit of all locks");
+	for (uint32_t i = 0; i < world->host_count && world_settle(world); i++)
+		check_locks(&world->hosts[i], "after the limit of all locks");
+}
+
+static bool left_alone(const struct host *host)
+{
+	return control_client_count(server_control(host->server)) == 0 && tiers_well(host);
 }
 
 static void all_leave(struct world *world)
 {
+	uint64_t until_ns = world->now_ns + WORLD_PATIENCE_NS;
+
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		process_leave(&world->processes[i]);
 		world->processes[i].spawn_ns = UINT64_MAX;
 	}
-	for (uint64_t until_ns = world->now_ns + WORLD_PATIENCE_NS; !world_stopped(world);) {
-		if (control_client_count(server_control(world->server)) == 0 && tiers_well(world))
-			return;
+	for (uint32_t i = 0; i < world->host_count && !world_stopped(world);) {
+		struct host *host = &world->hosts[i];
+
+		if (left_alone(host)) {
+			i++;
+			continue;
+		}
 		if (world->now_ns > until_ns)
-			world_violated(world,
-				"all have left, and the server still has %u clients, or a place of L2 is not well",
-				control_client_count(server_control(world->server)));
+			world_violated(world, "all clients have left, and server %u still has %u", i,
+				control_client_count(server_control(host->server)));
 		world_turn(world);
 	}
 }
@@ -121,12 +132,13 @@ static void status_came(void *context, struct status_snapshot *snapshot)
 	*(bool *)context = true;
 }
 
-static void check_nothing_left(struct world *world)
+static void check_nothing_left(struct host *host)
 {
+	struct world *world = host->world;
 	struct status_snapshot *snapshot = calloc(1, sizeof(*snapshot));
 	bool came = false;
 
-	if (!snapshot || control_request_status(server_control(world->server), snapshot, status_came, &came)) {
+	if (!snapshot || control_request_status(server_control(host->server), snapshot, status_came, &came)) {
 		world->no_memory = true;
 		free(snapshot);
 		return;
@@ -145,13 +157,13 @@ static void check_nothing_left(struct world *world)
 }
 
 /* How many objects of that size an empty L1 holds; 0: not known. */
-static uint64_t empty_room(struct world *world, uint64_t object_bytes)
+static uint64_t empty_room(struct host *host, uint64_t object_bytes)
 {
 	struct l1 *scratch;
 	uint32_t object_class;
 	uint64_t room = 0;
 
-	if (l1_create(world->areas, world->server_options.area_count, &scratch))
+	if (l1_create(host->areas, host->server_options.area_count, &scratch))
 		return 0;
 	if (!l1_class_acquire(scratch, object_bytes, &object_class))
 		room = l1_class_room(scratch, object_class);
@@ -160,16 +172,17 @@ static uint64_t empty_room(struct world *world, uint64_t object_bytes)
 }
 
 /* Nobody is there, so nothing is held: every byte of L1 can be had again (pitfalls D02, A03). */
-static void fill_l1(struct world *world)
+static void fill_l1(struct host *host)
 {
+	struct world *world = host->world;
 	const struct shape *shape = &world->shapes[world->engines[0].shape];
 	uint64_t bytes = (uint64_t)shape->planes * shape->blocks_per_chunk * shape->block_bytes;
-	struct cache *cache = server_cache(world->server);
-	uint64_t room = empty_room(world, bytes), count = 0;
+	struct cache *cache = server_cache(host->server);
+	uint64_t room = empty_room(host, bytes), count = 0;
 	l1_ref *objects = calloc(room + 1, sizeof(*objects));
 	uint32_t object_class;
 
-	if (!objects || !room || l1_class_acquire(server_l1(world->server), bytes, &object_class)) {
+	if (!objects || !room || l1_class_acquire(server_l1(host->server), bytes, &object_class)) {
 		free(objects);
 		return;
 	}
@@ -184,9 +197,9 @@ static void fill_l1(struct world *world)
 			(unsigned long long)room, (unsigned long long)count);
 	while (count > 0)
 		cache_abort(cache, objects[--count]);
-	l1_class_release(server_l1(world->server), object_class);
+	l1_class_release(server_l1(host->server), object_class);
 	free(objects);
-	if (server_verify(world->server, true))
+	if (server_verify(host->server, true))
 		world_violated(world, "the books are wrong after L1 was filled");
 }
 
@@ -202,14 +215,15 @@ static void check_network(struct world *world)
 }
 
 /* Where no connection was lost, replies are as many as requests. */
-static void check_replies(struct world *world)
+static void check_replies(struct host *host)
 {
+	struct world *world = host->world;
 	uint64_t requests = 0, replies = 0;
 
 	if (world->report->faults || world->report->restarts)
 		return;
-	for (uint32_t i = 0; i < server_worker_count(world->server); i++) {
-		const struct worker_counters *counters = worker_counters(server_worker(world->server, i));
+	for (uint32_t i = 0; i < server_worker_count(host->server); i++) {
+		const struct worker_counters *counters = worker_counters(server_worker(host->server, i));
 
 		requests += counters->requests_total;
 		replies += counters->replies_total;
@@ -219,46 +233,61 @@ static void check_replies(struct world *world)
 			(unsigned long long)replies);
 }
 
+/* It has been left alone. */
+static void finish_host(struct host *host)
+{
+	struct world *world = host->world;
+
+	check_nothing_left(host);
+	if (!world_stopped(world))
+		fill_l1(host);
+	if (!world_stopped(world))
+		tiers_check(host);
+	if (world_stopped(world))
+		return;
+	host->server_back_ns = UINT64_MAX;
+	(void)world_server_drained(host);
+	for (uint32_t i = 0; i < 20000 && host->server && !world_stopped(world); i++)
+		world_turn(world);
+	if (host->server)
+		world_violated(world, "an idle server does not drain");
+}
+
+static void verify_hosts(struct world *world, bool empty, const char *wrong)
+{
+	for (uint32_t i = 0; i < world->host_count && !world_stopped(world); i++)
+		if (server_verify(world->hosts[i].server, empty))
+			world_violated(world, "server %u: %s", i, wrong);
+}
+
 void world_finish(struct world *world)
 {
 	trouble_heal(world);
 	if (!world_settle(world))
 		return;
-	if (server_verify(world->server, false)) {
-		world_violated(world, "the server's books are wrong");
+	verify_hosts(world, false, "its books are wrong");
+	if (world_stopped(world))
 		return;
-	}
 	reunite(world);
 	if (world_stopped(world))
 		return;
 	outlive_locks(world);
 	for (uint32_t e = 0; e < world->engine_count && !world_stopped(world); e++)
 		prove_engine(world, &world->engines[e]);
-	if (!world_stopped(world))
-		check_replies(world);
+	for (uint32_t i = 0; i < world->host_count && !world_stopped(world); i++)
+		check_replies(&world->hosts[i]);
 	if (!world_stopped(world))
 		all_leave(world);
+	verify_hosts(world, true, "all clients have left, and something is still locked, pinned or staged");
 	if (world_stopped(world))
 		return;
-	if (server_verify(world->server, true)) {
-		world_violated(world, "all clients have left, and something is still locked, pinned or staged");
-		return;
-	}
 	/* Sessions that only a STORE or RETRIEVE named have no owner: they reach their limit. */
-	world_jump(world, 2 * world->server_options.session_ttl_ns + 2 * world->server_options.lock_ttl_ns);
+	world_jump(world,
+		2 * world->hosts[0].server_options.session_ttl_ns + 2 * world->hosts[0].server_options.lock_ttl_ns);
 	for (uint32_t i = 0; i < 500; i++)
 		world_turn(world);
-	check_nothing_left(world);
-	if (!world_stopped(world))
-		fill_l1(world);
+	for (uint32_t i = 0; i < world->host_count && !world_stopped(world); i++)
+		finish_host(&world->hosts[i]);
 	if (!world_stopped(world))
 		check_network(world);
-	if (!world_stopped(world))
-		tiers_check(world);
-	world->server_back_ns = UINT64_MAX;
-	(void)world_server_drained(world);
-	for (uint32_t i = 0; i < 20000 && world->server && !world_stopped(world); i++)
-		world_turn(world);
-	if (world->server)
-		world_violated(world, "an idle server does not drain");
 }

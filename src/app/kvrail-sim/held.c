@@ -54,17 +54,21 @@ bool held_any(struct world *world, const struct world_session *session)
 	return false;
 }
 
-const struct world_session *held_by(struct world *world, uint32_t namespace_index, uint32_t node, uint64_t since)
+const struct world_session *held_by(const struct action *action, uint32_t node)
 {
+	struct world *world = action->process->world;
+
 	for (uint32_t e = 0; e < world->engine_count; e++) {
 		struct engine *engine = &world->engines[e];
 
+		if (&world->hosts[engine->host] != action->host)
+			continue;
 		for (uint32_t s = 0; s < WORLD_SESSIONS; s++) {
 			const struct world_session *session = &engine->sessions[s];
 			const struct document *document = &world->documents[session->document];
 
-			if (!session->open || session->held.known > since || !held_valid(world, session) ||
-				world_namespace(engine, engine->shape, session->salt) != namespace_index)
+			if (!session->open || session->held.known > action->submitted || !held_valid(world, session) ||
+				world_namespace(engine, engine->shape, session->salt) != action->namespace_index)
 				continue;
 			for (uint32_t c = 0; c < session->length; c++) {
 				if (document->nodes[c] == node && held_chunk(world, session, c))

@@ -1,4 +1,4 @@
-/* host.c - the server: begun, killed, drained, and connected to. */
+/* host.c - the servers: begun, killed, drained, and connected to. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,59 +13,69 @@ static void disturb_all(struct world *world)
 		process_disturb(&world->processes[i]);
 }
 
-static int host_open(struct world *world)
+/* Its clients: what is expected of other servers' stands. */
+static void disturb_clients(struct host *host)
 {
-	struct server_options *options = &world->server_options;
+	for (uint32_t i = 0; i < host->world->process_count; i++)
+		if (process_host(&host->world->processes[i]) == host)
+			process_disturb(&host->world->processes[i]);
+}
+
+static int host_open(struct host *host)
+{
+	struct world *world = host->world;
+	struct server_options *options = &host->server_options;
 	struct verbs_open open;
 	int error;
 
 	memset(&open, 0, sizeof(open));
 	open.server = true;
 	open.fabric = world->fabric;
-	error = verbs_sim.open(&open, &world->server_device);
+	error = verbs_sim.open(&open, &host->server_device);
 	for (uint32_t i = 0; !error && i < options->area_count; i++) {
-		world->areas[i].address = aligned_alloc(L1_PAGE_BYTES, world->areas[i].bytes);
-		if (!world->areas[i].address)
+		host->areas[i].address = aligned_alloc(L1_PAGE_BYTES, host->areas[i].bytes);
+		if (!host->areas[i].address)
 			error = -ENOMEM;
 		else
-			memset(world->areas[i].address, 0x5a, world->areas[i].bytes);
+			memset(host->areas[i].address, 0x5a, host->areas[i].bytes);
 	}
 	if (error)
 		return error;
 	for (uint32_t i = 0; i < options->worker_count; i++)
-		options->devices[i] = world->server_device;
-	error = tiers_open(world);
+		options->devices[i] = host->server_device;
+	error = tiers_open(host);
 	if (error)
 		return error;
-	options->boot_id = ++world->boot_id;
+	options->boot_id = ++host->boot_id;
 	options->seed = world_draw(world, UINT32_MAX) + 1;
-	return server_create(options, &world->server);
+	return server_create(options, &host->server);
 }
 
-static void host_close(struct world *world)
+static void host_close(struct host *host)
 {
-	if (world->server)
-		tiers_count(world);
-	server_destroy(&world->server);
-	if (world->server_device)
-		verbs_sim.close(world->server_device);
-	world->server_device = NULL;
-	for (uint32_t i = 0; i < KVR_COUNT_OF(world->areas); i++) {
-		free(world->areas[i].address);
-		world->areas[i].address = NULL;
+	if (host->server)
+		tiers_count(host);
+	server_destroy(&host->server);
+	if (host->server_device)
+		verbs_sim.close(host->server_device);
+	host->server_device = NULL;
+	for (uint32_t i = 0; i < KVR_COUNT_OF(host->areas); i++) {
+		free(host->areas[i].address);
+		host->areas[i].address = NULL;
 	}
 }
 
-void world_server_start(struct world *world)
+void world_server_start(struct host *host)
 {
+	struct world *world = host->world;
 	struct sim_options calm = world->network;
 	int error;
 
-	if (!world->boot_id)
-		world->boot_id = world->options.seed % 1000000;
+	if (!host->boot_id)
+		host->boot_id = world->options.seed % 1000000 + host->number * UINT64_C(1000000000);
 	calm.register_fail_per_million = 0; /* a server that can't start is a test of the server's own */
 	sim_fabric_set_options(world->fabric, &calm);
-	error = host_open(world);
+	error = host_open(host);
 	sim_fabric_set_options(world->fabric, &world->network);
 	if (error) {
 		if (error == -ENOMEM)
@@ -74,75 +84,83 @@ void world_server_start(struct world *world)
 			world_violated(world, "the server could not be started: %s", strerror(-error));
 		return;
 	}
-	world->taken_away = 0;
-	world->draining = false;
-	world->reaped_allowed = 0;
-	if (world->held_until_ns)
-		control_hold(server_control(world->server), world->held);
-	NOTE(world, "server: started, boot %llu, %llu workers, L1 %llu KiB", world->boot_id,
-		world->server_options.worker_count, world->areas[0].bytes * world->server_options.area_count / 1024);
+	host->taken_away = 0;
+	host->draining = false;
+	host->reaped_allowed = 0;
+	if (host->held_until_ns)
+		control_hold(server_control(host->server), host->held);
+	NOTE(world, "server %llu: started, boot %llu, %llu workers, L1 %llu KiB", host->number, host->boot_id,
+		host->server_options.worker_count, host->areas[0].bytes * host->server_options.area_count / 1024);
 }
 
-void world_server_kill(struct world *world)
+void world_server_kill(struct host *host)
 {
+	struct world *world = host->world;
 	struct control *control;
 
-	if (!world->server)
+	if (!host->server)
 		return;
 	/* From here on nobody hears of it; its object is taken apart as a courtesy to the leak checker. */
-	sim_fabric_kill_device(world->fabric, world->server_device);
-	tiers_kill(world);
-	control = server_control(world->server);
+	sim_fabric_kill_device(world->fabric, host->server_device);
+	tiers_kill(host);
+	control = server_control(host->server);
 	control_hold(control, 0);
 	control_drain(control, world->now_ns);
 	for (unsigned i = 0; i < TAKE_APART_TURNS && !control_idle(control); i++)
-		server_step(world->server, world->now_ns + i * KVR_US);
+		server_step(host->server, world->now_ns + i * KVR_US);
 	if (!control_idle(control))
 		world_violated(world, "a server whose device is gone does not come to an end");
-	host_close(world);
-	NOTE(world, "server: killed");
-	disturb_all(world);
-	model_restart(&world->model, ++world->sequence);
+	host_close(host);
+	NOTE(world, "server %llu: killed", host->number);
+	disturb_clients(host);
+	model_restart(&host->model, ++world->sequence);
 }
 
-bool world_server_drained(struct world *world)
+bool world_server_drained(struct host *host)
 {
-	if (!world->draining) {
-		world->draining = true;
-		disturb_all(world);
-		control_drain(server_control(world->server), world->now_ns);
-		NOTE(world, "server: told to drain");
+	struct world *world = host->world;
+
+	if (!host->draining) {
+		host->draining = true;
+		disturb_clients(host);
+		control_drain(server_control(host->server), world->now_ns);
+		NOTE(world, "server %llu: told to drain", host->number);
 	}
-	if (!control_idle(server_control(world->server)))
+	if (!control_idle(server_control(host->server)))
 		return false;
-	if (server_verify(world->server, true))
+	if (server_verify(host->server, true))
 		world_violated(world, "a drained server still holds something");
-	host_close(world);
-	disturb_all(world);
-	model_restart(&world->model, ++world->sequence);
-	NOTE(world, "server: drained and gone");
+	host_close(host);
+	disturb_clients(host);
+	model_restart(&host->model, ++world->sequence);
+	NOTE(world, "server %llu: drained and gone", host->number);
 	return true;
+}
+
+static void watch_host(struct host *host)
+{
+	const struct cache_counters *counters = cache_get_counters(server_cache(host->server));
+	uint64_t taken = counters->evicted_chunks + counters->cleared_chunks;
+	struct world *world = host->world;
+
+	if (taken != host->taken_away) {
+		world->report->evicted_chunks += taken - host->taken_away;
+		NOTE(world, "server %llu: evicted or cleared %llu chunks", host->number, taken - host->taken_away);
+		host->taken_away = taken;
+		host->model.epoch++;
+	}
+	if (management_counters(server_management(host->server))->reaped_connections_total > host->reaped_allowed)
+		world_violated(world, "server %u: the reaper closed a live client's connection", host->number);
 }
 
 void world_watch_server(struct world *world)
 {
-	const struct cache_counters *counters;
 	struct sim_counters network;
-	uint64_t faults, taken;
+	uint64_t faults;
 
-	if (world->server) {
-		counters = cache_get_counters(server_cache(world->server));
-		taken = counters->evicted_chunks + counters->cleared_chunks;
-		if (taken != world->taken_away) {
-			world->report->evicted_chunks += taken - world->taken_away;
-			NOTE(world, "server: evicted or cleared %llu chunks", taken - world->taken_away);
-			world->taken_away = taken;
-			world->model.epoch++;
-		}
-		if (management_counters(server_management(world->server))->reaped_connections_total >
-			world->reaped_allowed)
-			world_violated(world, "the reaper closed a live client's connection");
-	}
+	for (uint32_t i = 0; i < world->host_count; i++)
+		if (world->hosts[i].server)
+			watch_host(&world->hosts[i]);
 	if (!world->network.cut_per_million && !world->network.access_error_per_million && !world->network_faults)
 		return;
 	sim_fabric_counters(world->fabric, &network);
@@ -156,14 +174,14 @@ void world_watch_server(struct world *world)
 }
 
 /* A server that takes no connections: they stand in its backlog, and nobody answers. */
-static bool connect_to_nobody(struct world *world, struct stream *server_end)
+static bool connect_to_nobody(struct host *host, struct stream *server_end)
 {
-	if (world->now_ns >= world->deaf_until_ns)
+	if (host->world->now_ns >= host->deaf_until_ns)
 		return false;
-	if (world->deaf_count == KVR_COUNT_OF(world->deaf))
+	if (host->deaf_count == KVR_COUNT_OF(host->deaf))
 		server_end->ops->close(server_end);
 	else
-		world->deaf[world->deaf_count++] = server_end;
+		host->deaf[host->deaf_count++] = server_end;
 	return true;
 }
 
@@ -171,19 +189,20 @@ int world_connect(void *context, struct stream **stream)
 {
 	struct process *process = context;
 	struct world *world = process->world;
+	struct host *host = process_host(process);
 	struct stream *server_end;
 	int error;
 
-	if (!world->server)
+	if (!host->server)
 		return -ECONNREFUSED;
 	error = sim_stream_pair(world->fabric, process->device, stream, &server_end);
 	if (error)
 		return error;
 	server_end->peer.uid = 1000 + process_engine(process)->tenant;
-	sim_stream_own(server_end, world->server_device);
-	if (connect_to_nobody(world, server_end))
+	sim_stream_own(server_end, host->server_device);
+	if (connect_to_nobody(host, server_end))
 		return 0;
 	/* A refusal is told on the stream, which the client reads. */
-	(void)!control_accept(server_control(world->server), server_end, world->now_ns);
+	(void)!control_accept(server_control(host->server), server_end, world->now_ns);
 	return 0;
 }

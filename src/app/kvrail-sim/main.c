@@ -98,6 +98,7 @@ static int run_world(const struct sim_settings *settings, uint64_t seed, struct 
 		.seed = seed,
 		.steps = settings->steps,
 		.faults = settings->fault_bits,
+		.servers = settings->servers,
 		.trace = settings->trace ? stderr : NULL,
 	};
 	uint64_t start_ns = clock_now_ns();

@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-int model_init(struct world_model *model, uint32_t namespaces, uint32_t nodes, uint32_t ranks)
+int model_init(struct world_model *model, uint32_t number, uint32_t namespaces, uint32_t nodes, uint32_t ranks)
 {
 	memset(model, 0, sizeof(*model));
 	model->nodes = nodes;
 	model->ranks = ranks;
 	model->object_count = namespaces * nodes * ranks;
+	model->first_object = number * model->object_count;
 	model->objects = calloc(model->object_count, sizeof(model->objects[0]));
 	model->generation_capacity = 1024;
 	model->generations = calloc(model->generation_capacity, sizeof(model->generations[0]));
@@ -25,6 +26,11 @@ void model_fini(struct world_model *model)
 	free(model->generations);
 	model->objects = NULL;
 	model->generations = NULL;
+}
+
+static struct model_object *object_at(const struct world_model *model, uint32_t object)
+{
+	return &model->objects[object - model->first_object];
 }
 
 uint32_t model_attempt(struct world_model *model, uint32_t object)
@@ -45,7 +51,7 @@ uint32_t model_attempt(struct world_model *model, uint32_t object)
 	generation->state = GENERATION_ATTEMPTED;
 	generation->answered = 0;
 	generation->dead_since = UINT64_MAX;
-	model->objects[object].possible++;
+	object_at(model, object)->possible++;
 	return model->generation_count++;
 }
 
@@ -56,7 +62,7 @@ static void model_kill(struct world_model *model, uint32_t number, uint64_t sinc
 	if (generation->dead_since != UINT64_MAX || number < model->first_alive)
 		return;
 	generation->dead_since = since;
-	model->objects[generation->object].possible--;
+	object_at(model, generation->object)->possible--;
 }
 
 static void model_is_there(struct world_model *model, struct model_object *object, uint64_t epoch, uint64_t now)
@@ -70,7 +76,7 @@ static void model_is_there(struct world_model *model, struct model_object *objec
 void model_stored(struct world_model *model, uint32_t number, uint64_t submitted, uint64_t epoch, uint64_t now)
 {
 	struct generation *generation = &model->generations[number];
-	struct model_object *object = &model->objects[generation->object];
+	struct model_object *object = object_at(model, generation->object);
 
 	generation->state = GENERATION_STORED;
 	generation->answered = now;
@@ -86,7 +92,7 @@ void model_stored(struct world_model *model, uint32_t number, uint64_t submitted
 
 bool model_present(struct world_model *model, uint32_t number, uint64_t epoch, uint64_t now)
 {
-	struct model_object *object = &model->objects[model->generations[number].object];
+	struct model_object *object = object_at(model, model->generations[number].object);
 
 	model_never(model, number);
 	if (number < model->first_alive)

@@ -36,6 +36,7 @@ struct model_object {
 
 struct world_model {
 	uint32_t nodes, ranks;        /* of each namespace */
+	uint32_t first_object;        /* objects have numbers from here on, so that those of two servers differ */
 	struct model_object *objects; /* [namespace][node][rank] */
 	uint32_t object_count;
 	struct generation *generations;
@@ -46,13 +47,15 @@ struct world_model {
 	uint64_t epoch;       /* counts what may have taken objects away: evictions, CLEARs, restarts; from 1 on */
 };
 
-KVR_MUST_CHECK int model_init(struct world_model *model, uint32_t namespaces, uint32_t nodes, uint32_t ranks);
+/* `number`: of the server. */
+KVR_MUST_CHECK int model_init(
+	struct world_model *model, uint32_t number, uint32_t namespaces, uint32_t nodes, uint32_t ranks);
 void model_fini(struct world_model *model);
 
 static inline uint32_t model_object_index(
 	const struct world_model *model, uint32_t namespace_index, uint32_t node, uint32_t rank)
 {
-	return (namespace_index * model->nodes + node) * model->ranks + rank;
+	return model->first_object + (namespace_index * model->nodes + node) * model->ranks + rank;
 }
 
 /* A STORE of the object is about to be submitted: its generation, from 1 on; 0: no memory. */
@@ -71,14 +74,14 @@ const char *model_check(const struct world_model *model, uint32_t object, uint32
 /* Was it certainly there at `time` and ever since? */
 static inline bool model_certain(const struct world_model *model, uint32_t object, uint64_t time)
 {
-	const struct model_object *found = &model->objects[object];
+	const struct model_object *found = &model->objects[object - model->first_object];
 
 	return found->epoch == model->epoch && found->since <= time;
 }
 /* Can it be there at all? */
 static inline bool model_possible(const struct world_model *model, uint32_t object)
 {
-	return model->objects[object].possible > 0;
+	return model->objects[object - model->first_object].possible > 0;
 }
 
 KVR_END_C

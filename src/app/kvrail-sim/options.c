@@ -13,6 +13,9 @@ static const struct option_spec specs[] = {
 	{ "faults", OPTION_TEXT, offsetof(struct sim_settings, faults), sizeof(((struct sim_settings *)0)->faults),
 		"all", NULL, NULL, "World",
 		"all, none, or some of crash,cut,stall,restart,time,layout,memory,access,slow,pressure,bad,clear,cancel,l2" },
+	{ "servers", OPTION_U32, offsetof(struct sim_settings, servers), 0, "0", "0", "4", "World",
+		"so many, that know nothing of each other; engines are spread over them, and go from one to another when "
+		"processes crash; 0: the seed decides" },
 	{ "seconds", OPTION_TIME, offsetof(struct sim_settings, seconds_ns), 0, "0s", "0s", "1000h", "World",
 		"run world after world, with the seeds that follow, for so long; 0s: one world" },
 	{ "shrink", OPTION_TIME, offsetof(struct sim_settings, shrink_ns), 0, "20s", "0s", "24h", "Report",

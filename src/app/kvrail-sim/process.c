@@ -29,8 +29,9 @@ void process_disturb(struct process *process)
 bool process_excused(const struct process *process)
 {
 	const struct world *world = process->world;
+	const struct host *host = process_host(process);
 
-	return !process_clean(process) || world->draining || !world->server ||
+	return !process_clean(process) || host->draining || !host->server ||
 		world->network.register_fail_per_million > 0;
 }
 

@@ -126,7 +126,7 @@ static void setup_network(struct world *world)
 
 static void setup_server(struct world *world)
 {
-	struct server_options *options = &world->server_options;
+	struct server_options *options = &world->hosts[0].server_options;
 
 	server_options_default(options);
 	options->worker_count = 1 + (uint32_t)world_draw(world, WORLD_SERVER_WORKERS_MAX);
@@ -150,7 +150,7 @@ static void setup_server(struct world *world)
 	options->version = "kvrail-sim";
 	options->tenants = world->tenants;
 	options->tenant_count = WORLD_TENANTS;
-	options->areas = world->areas;
+	options->areas = world->hosts[0].areas;
 	options->area_count = 1 + (uint32_t)world_draw(world, 2);
 	for (uint32_t i = 0; i < SERVER_WORKERS_MAX; i++)
 		options->worker_areas[i] = i % options->area_count;
@@ -179,10 +179,33 @@ static void setup_l1(struct world *world)
 		bytes = (2 + world_draw(world, 8)) * L1_PAGE_BYTES;
 	else if (bytes > (64u << 20))
 		bytes = 64u << 20;
-	for (uint32_t i = 0; i < world->server_options.area_count; i++) {
-		world->areas[i].bytes = bytes;
-		world->areas[i].numa_node = -1;
+	for (uint32_t i = 0; i < world->hosts[0].server_options.area_count; i++) {
+		world->hosts[0].areas[i].bytes = bytes;
+		world->hosts[0].areas[i].numa_node = -1;
 	}
+}
+
+/* The others are as the first one, but for their L2. */
+static int setup_hosts(struct world *world)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < world->host_count && !error; i++) {
+		struct host *host = &world->hosts[i];
+
+		host->world = world;
+		host->number = i;
+		if (i > 0) {
+			host->server_options = world->hosts[0].server_options;
+			host->server_options.areas = host->areas;
+			host->server_options.l2 = NULL;
+			memcpy(host->areas, world->hosts[0].areas, sizeof(host->areas));
+		}
+		error = model_init(&host->model, i, WORLD_NAMESPACES, world->node_count, WORLD_RANKS_MAX);
+		if (!error)
+			error = tiers_setup(host);
+	}
+	return error;
 }
 
 static void setup_engines(struct world *world)
@@ -196,6 +219,7 @@ static void setup_engines(struct world *world)
 		engine->tenant = (uint32_t)(world_draw(world, 3) ? 0 : world_draw(world, WORLD_TENANTS));
 		engine->shape = (uint32_t)(world_draw(world, 2) ? 0 : world_draw(world, WORLD_SHAPES));
 		shape = &world->shapes[engine->shape];
+		engine->host = e % world->host_count;
 		engine->first_process = world->process_count;
 		engine->worker_count = shape->world_size * shape->readers;
 		process_init(world, &world->processes[world->process_count++], e, UINT32_MAX, 0);
@@ -241,11 +265,20 @@ static int setup_actions(struct world *world)
 	return 0;
 }
 
+/* As asked for; else the seed decides: one mostly, two in a quarter of the worlds. */
+static uint32_t servers_of(const struct world *world)
+{
+	if (world->options.servers)
+		return (uint32_t)kvr_min_u64(world->options.servers, WORLD_SERVERS_MAX);
+	return random_mix(world->options.seed ^ 0x73727673) % 4 ? 1 : 2;
+}
+
 int world_setup(struct world *world)
 {
 	int error = digester_init(&world->digester);
 
 	random_init(&world->random, world->options.seed);
+	world->host_count = servers_of(world);
 	list_init(&world->free_actions);
 	world->now_ns = KVR_SECOND;
 	world->sequence = 1;
@@ -261,8 +294,6 @@ int world_setup(struct world *world)
 		error = setup_documents(world);
 	if (!error)
 		error = setup_actions(world);
-	if (!error)
-		error = model_init(&world->model, WORLD_NAMESPACES, world->node_count, WORLD_RANKS_MAX);
 	if (error)
 		return error;
 	setup_server(world);
@@ -270,11 +301,12 @@ int world_setup(struct world *world)
 	error = sim_fabric_create(random_next(&world->random), &world->network, &world->fabric);
 	if (error)
 		return error;
-	error = tiers_setup(world);
+	error = setup_hosts(world);
 	if (error)
 		return error;
 	setup_engines(world);
-	world_server_start(world);
+	for (uint32_t i = 0; i < world->host_count && !world_stopped(world); i++)
+		world_server_start(&world->hosts[i]);
 	return world->no_memory ? -ENOMEM : 0;
 }
 
@@ -282,10 +314,13 @@ void world_teardown(struct world *world)
 {
 	for (uint32_t i = 0; i < world->process_count; i++)
 		process_fini(&world->processes[i]);
-	world_server_kill(world);
+	for (uint32_t i = 0; i < world->host_count; i++)
+		world_server_kill(&world->hosts[i]);
 	sim_fabric_destroy(&world->fabric);
-	tiers_teardown(world);
-	model_fini(&world->model);
+	for (uint32_t i = 0; i < world->host_count; i++) {
+		tiers_teardown(&world->hosts[i]);
+		model_fini(&world->hosts[i].model);
+	}
 	for (uint32_t d = 0; d < world->document_count; d++) {
 		free(world->documents[d].nodes);
 		free(world->documents[d].digests);

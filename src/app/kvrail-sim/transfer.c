@@ -15,12 +15,12 @@ static bool fill_chunks(struct action *action)
 	for (uint32_t c = 0; c < action->count; c++) {
 		const uint32_t *blocks = action->blocks + c * per_chunk;
 		uint32_t object = model_object_index(
-			&world->model, action->namespace_index, action->nodes[c], process->rank);
+			&action->host->model, action->namespace_index, action->nodes[c], process->rank);
 
 		action->generations[c] = 0;
 		if (blocks[0] == KVR_NULL_BLOCK)
 			continue;
-		action->generations[c] = model_attempt(&world->model, object);
+		action->generations[c] = model_attempt(&action->host->model, object);
 		if (!action->generations[c]) {
 			world->no_memory = true;
 			return false;
@@ -65,13 +65,12 @@ static void punch_nonsense(struct action *action, const struct transfer_choice *
 static void expect_chunks(struct action *action)
 {
 	struct process *process = action->process;
-	struct world *world = process->world;
 
 	for (uint32_t c = 0; c < action->count; c++) {
 		uint32_t object = model_object_index(
-			&world->model, action->namespace_index, action->nodes[c], process->rank);
+			&action->host->model, action->namespace_index, action->nodes[c], process->rank);
 
-		action->generations[c] = model_certain(&world->model, object, action->submitted);
+		action->generations[c] = model_certain(&action->host->model, object, action->submitted);
 	}
 }
 

@@ -8,8 +8,39 @@ static struct process *pick(struct world *world, uint64_t number)
 	return &world->processes[number % world->process_count];
 }
 
+static struct host *pick_host(struct world *world, uint64_t number)
+{
+	return &world->hosts[(number >> 40) % world->host_count];
+}
+
+/* An engine goes over to the next server: by new processes, or by its old ones, which lose their connections. */
+static void move_engine(struct world *world, uint64_t a, uint64_t b)
+{
+	struct engine *engine = &world->engines[a % world->engine_count];
+	bool alive = (b >> 40) % 2;
+
+	for (uint32_t i = 0; i <= engine->worker_count; i++) {
+		struct process *process = &world->processes[engine->first_process + i];
+
+		if (process->state == PROCESS_DEAD)
+			continue;
+		if (alive)
+			sim_fabric_cut_device(world->fabric, process->device);
+		else
+			process_crash(process);
+		process_disturb(process);
+	}
+	engine->host = (engine->host + 1) % world->host_count;
+	NOTE(world, "engine %llu: moves to server %llu, its processes live on: %llu", a % world->engine_count,
+		engine->host, alive);
+}
+
 static void trouble_crash(struct world *world, uint64_t a, uint64_t b)
 {
+	if (world->host_count > 1 && (b >> 48) % 4 == 0) {
+		move_engine(world, a, b);
+		return;
+	}
 	if (b % 5 == 0)
 		process_leave(pick(world, a));
 	else
@@ -38,35 +69,37 @@ static void trouble_stall(struct world *world, uint64_t a, uint64_t b)
 	sim_fabric_stall_device(world->fabric, process->device, true);
 	NOTE(world, "process %llu: its link stalls for %llu ns", process->number,
 		process->stalled_until_ns - world->now_ns);
-	if (world->server_options.silence_ns) {
-		world->reaped_allowed++;
+	if (world->hosts[0].server_options.silence_ns) {
+		process_host(process)->reaped_allowed++;
 		process_disturb(process);
 	}
 }
 
+/* The others go on. */
 static void trouble_restart(struct world *world, uint64_t a, uint64_t b)
 {
-	if (!world->server || world->draining || a % 3)
+	struct host *host = pick_host(world, b);
+
+	if (!host->server || host->draining || a % 3)
 		return;
 	world->report->restarts++;
-	world->server_back_ns = world->now_ns + b % (50 * KVR_MS);
+	host->server_back_ns = world->now_ns + b % (50 * KVR_MS);
 	if (a % 2)
-		world_server_kill(world);
+		world_server_kill(host);
 	else
-		(void)world_server_drained(world);
+		(void)world_server_drained(host);
 	if (b % 5 == 0) /* and at first nobody takes connections (pitfalls G02) */
-		world->deaf_until_ns = world->server_back_ns + b % (3 * KVR_SECOND);
+		host->deaf_until_ns = host->server_back_ns + b % (3 * KVR_SECOND);
 }
 
 /* Nobody is on the way to its connection: in such a moment all that the server may count as silence is of its own choice. */
 static bool all_can_speak(const struct world *world)
 {
-	if (world->now_ns < world->deaf_until_ns)
-		return true;
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];
 
-		if (process->state != PROCESS_DEAD && !client_ready(process->client))
+		if (world->now_ns >= process_host(process)->deaf_until_ns && process->state != PROCESS_DEAD &&
+			!client_ready(process->client))
 			return false;
 	}
 	return true;
@@ -75,8 +108,9 @@ static bool all_can_speak(const struct world *world)
 /* Where silence is watched for, everybody must be able to speak in between; else time stands still. */
 static void trouble_time(struct world *world, uint64_t a, uint64_t b)
 {
-	uint64_t ns = a % (3 * world->server_options.lock_ttl_ns);
-	uint64_t slice = world->server_options.silence_ns ? world->server_options.silence_ns / 4 : ns + 1;
+	uint64_t ns = a % (3 * world->hosts[0].server_options.lock_ttl_ns);
+	uint64_t slice = world->hosts[0].server_options.silence_ns ? world->hosts[0].server_options.silence_ns / 4
+								   : ns + 1;
 
 	(void)b;
 	NOTE(world, "time passes: %llu ns", ns);
@@ -85,7 +119,7 @@ static void trouble_time(struct world *world, uint64_t a, uint64_t b)
 
 		world_jump(world, jump);
 		ns -= jump;
-		if (!world->server_options.silence_ns)
+		if (!world->hosts[0].server_options.silence_ns)
 			continue;
 		for (unsigned i = 0; i < SPEAK_TURNS && (i < 200 || !all_can_speak(world)) && !world_stopped(world);
 			i++)
@@ -98,11 +132,14 @@ static void trouble_time(struct world *world, uint64_t a, uint64_t b)
 /* Mapping and unmapping memory takes long (pitfalls B03, C01). */
 static void trouble_mapping(struct world *world, uint64_t a, uint64_t b)
 {
-	world->held = (unsigned)(a % 8);
-	world->held_until_ns = world->now_ns + 1 + b % (b % 4 ? 2 * KVR_MS : 100 * KVR_MS);
-	NOTE(world, "server: helpers %llu do nothing for %llu ns", world->held, world->held_until_ns - world->now_ns);
-	if (world->server)
-		control_hold(server_control(world->server), world->held);
+	struct host *host = pick_host(world, b);
+
+	host->held = (unsigned)(a % 8);
+	host->held_until_ns = world->now_ns + 1 + b % (b % 4 ? 2 * KVR_MS : 100 * KVR_MS);
+	NOTE(world, "server %llu: helpers %llu do nothing for %llu ns", host->number, host->held,
+		host->held_until_ns - world->now_ns);
+	if (host->server)
+		control_hold(server_control(host->server), host->held);
 }
 
 static void trouble_layout(struct world *world, uint64_t a, uint64_t b)
@@ -132,6 +169,11 @@ static void trouble_slow(struct world *world, uint64_t a, uint64_t b)
 		network->delay_max_ns, network->completion_max_ns, network->pieces_max, network->bytes_per_us);
 }
 
+static void trouble_tiers(struct world *world, uint64_t a, uint64_t b)
+{
+	tiers_trouble(pick_host(world, b), a, b);
+}
+
 void trouble_step(struct world *world, uint64_t kind, uint64_t a, uint64_t b)
 {
 	static const struct {
@@ -147,7 +189,7 @@ void trouble_step(struct world *world, uint64_t kind, uint64_t a, uint64_t b)
 		{ WORLD_LAYOUT, trouble_layout },
 		{ WORLD_SLOW, trouble_slow },
 		{ WORLD_MEMORY, trouble_mapping },
-		{ WORLD_L2, tiers_trouble },
+		{ WORLD_L2, trouble_tiers },
 	};
 	size_t which = kind % KVR_COUNT_OF(troubles);
 
@@ -163,9 +205,13 @@ void trouble_heal(struct world *world)
 	world->network.access_error_per_million = 0;
 	world->network.register_fail_per_million = 0;
 	sim_fabric_set_options(world->fabric, &world->network);
-	world->deaf_until_ns = 0;
-	world->held_until_ns = kvr_min_u64(world->held_until_ns, world->now_ns);
-	tiers_heal(world);
+	for (uint32_t i = 0; i < world->host_count; i++) {
+		struct host *host = &world->hosts[i];
+
+		host->deaf_until_ns = 0;
+		host->held_until_ns = kvr_min_u64(host->held_until_ns, world->now_ns);
+		tiers_heal(host);
+	}
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		struct process *process = &world->processes[i];
 

@@ -79,19 +79,20 @@ void world_violated(struct world *world, const char *format, ...)
 
 /* ---- turns ---------------------------------------------------------------------------------------------------- */
 
-static bool server_turn(struct world *world, uint64_t bits, bool all)
+static bool host_turn(struct host *host, uint64_t bits, bool all)
 {
-	struct server *server = world->server;
+	struct world *world = host->world;
+	struct server *server = host->server;
 	uint32_t count;
 	bool busy = false;
 
 	if (!server) {
-		if (world->now_ns >= world->server_back_ns)
-			world_server_start(world);
-		return world->server != NULL;
+		if (world->now_ns >= host->server_back_ns)
+			world_server_start(host);
+		return host->server != NULL;
 	}
-	if (world->held_until_ns && world->now_ns >= world->held_until_ns) {
-		world->held_until_ns = 0;
+	if (host->held_until_ns && world->now_ns >= host->held_until_ns) {
+		host->held_until_ns = 0;
 		control_hold(server_control(server), 0);
 	}
 	if (all || (bits & 3) == 0)
@@ -107,8 +108,17 @@ static bool server_turn(struct world *world, uint64_t bits, bool all)
 	}
 	if (!(bits & 4) && (all || bits & 24))
 		busy |= management_step(server_management(server), world->now_ns);
-	if (world->draining)
-		busy |= world_server_drained(world);
+	if (host->draining)
+		busy |= world_server_drained(host);
+	return busy;
+}
+
+static bool servers_turn(struct world *world, uint64_t bits, bool all)
+{
+	bool busy = host_turn(&world->hosts[0], bits, all);
+
+	for (uint32_t i = 1; i < world->host_count && !world_stopped(world); i++)
+		busy |= host_turn(&world->hosts[i], random_mix(bits + i), all);
 	return busy;
 }
 
@@ -120,7 +130,7 @@ static bool process_has_work(const struct process *process)
 
 static bool speak(struct process *process)
 {
-	uint64_t silence = process->world->server_options.silence_ns;
+	uint64_t silence = process_host(process)->server_options.silence_ns;
 
 	return silence && process->in_flight == 0 && process_ready(process) &&
 		process->world->now_ns >= process->spoke_ns + silence / 8 && action_ping(process);
@@ -147,16 +157,24 @@ static bool processes_turn(struct world *world, uint64_t bits, bool all)
 	return busy;
 }
 
+static uint64_t host_next_event(const struct host *host)
+{
+	uint64_t next = host->server_back_ns;
+
+	if (host->server)
+		next = management_next_ns(server_management(host->server));
+	if (host->server && host->held_until_ns)
+		next = kvr_min_u64(next, host->held_until_ns);
+	return next;
+}
+
 static uint64_t next_event(const struct world *world)
 {
+	uint64_t silence = world->hosts[0].server_options.silence_ns;
 	uint64_t next = sim_fabric_next_ns(world->fabric);
 
-	if (world->server)
-		next = kvr_min_u64(next, management_next_ns(server_management(world->server)));
-	else
-		next = kvr_min_u64(next, world->server_back_ns);
-	if (world->server && world->held_until_ns)
-		next = kvr_min_u64(next, world->held_until_ns);
+	for (uint32_t i = 0; i < world->host_count; i++)
+		next = kvr_min_u64(next, host_next_event(&world->hosts[i]));
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];
 
@@ -166,8 +184,8 @@ static uint64_t next_event(const struct world *world)
 			next = kvr_min_u64(next, client_next_ns(process->client));
 		if (process->stalled_until_ns)
 			next = kvr_min_u64(next, process->stalled_until_ns);
-		if (world->server_options.silence_ns && process->in_flight == 0 && process_ready(process))
-			next = kvr_min_u64(next, process->spoke_ns + world->server_options.silence_ns / 8);
+		if (silence && process->in_flight == 0 && process_ready(process))
+			next = kvr_min_u64(next, process->spoke_ns + silence / 8);
 	}
 	return next;
 }
@@ -189,7 +207,7 @@ void world_turn(struct world *world)
 	bits >>= 11;
 	if (all || (bits & 3))
 		busy |= sim_fabric_step(world->fabric, world->now_ns, 1 + (unsigned)((bits >> 2) & 127)) > 0;
-	busy |= server_turn(world, bits >> 7, all);
+	busy |= servers_turn(world, bits >> 7, all);
 	if (!world_stopped(world))
 		busy |= processes_turn(world, bits, all);
 	if (world->turns % 64 == 0)
@@ -206,8 +224,12 @@ void world_turn(struct world *world)
 
 static bool settled(struct world *world)
 {
-	if (!world->server || world->draining || !tiers_idle(world))
-		return false;
+	for (uint32_t i = 0; i < world->host_count; i++) {
+		const struct host *host = &world->hosts[i];
+
+		if (!host->server || host->draining || !tiers_idle(host))
+			return false;
+	}
 	for (uint32_t i = 0; i < world->process_count; i++) {
 		const struct process *process = &world->processes[i];
 

@@ -36,6 +36,7 @@ KVR_BEGIN_C
 #define WORLD_PATIENCE_NS (60 * KVR_SECOND)
 #define WORLD_SERVER_WORKERS_MAX 3u
 #define WORLD_PLACES_MAX 2u
+#define WORLD_SERVERS_MAX 4u
 
 struct world;
 struct process;
@@ -101,6 +102,7 @@ struct action {
 	struct list_node node; /* of its process, or free */
 	enum action_kind kind;
 	struct process *process;
+	struct host *host;             /* that was asked */
 	struct world_session *session; /* NULL: none */
 	kvr_ticket ticket;
 	uint64_t submitted, submitted_ns, epoch;
@@ -163,9 +165,37 @@ struct process {
 
 struct engine {
 	uint32_t tenant, shape;
+	uint32_t host;                        /* whose clients its processes are */
 	uint32_t first_process, worker_count; /* the scheduler, then the workers */
 	struct world_session sessions[WORLD_SESSIONS];
 	uint32_t next_id;
+};
+
+/* A server with what belongs to it: each knows nothing of the others. */
+struct host {
+	struct world *world;
+	uint32_t number;
+	struct verbs_device *server_device;
+	struct server *server;
+	struct server_options server_options;
+	struct l1_area areas[2];
+	uint64_t boot_id, server_back_ns; /* down until then, when there is no server */
+	unsigned held;                    /* enum control_hold: of the server's helpers, ... */
+	uint64_t held_until_ns;           /* ... until then; 0: none */
+	uint64_t deaf_until_ns;           /* connections are taken by nobody */
+	struct stream *deaf[64];          /* their ends */
+	uint32_t deaf_count;
+	uint64_t taken_away; /* evicted and cleared, by the server's counters, when last looked at */
+	uint64_t reaped_allowed;
+	bool draining;
+
+	/* L2: places outlive the server; adapters are the server's while there is one. */
+	uint32_t place_count; /* 0: no L2 */
+	struct sim_place *places[WORLD_PLACES_MAX];
+	struct sim_adapter_options place_faults[WORLD_PLACES_MAX];
+	struct l2_adapter *adapters[WORLD_PLACES_MAX];
+	struct l2_options l2;
+	struct world_model model; /* of what it holds */
 };
 
 struct world {
@@ -180,28 +210,10 @@ struct world {
 	struct sim_fabric *fabric;
 	struct sim_options network;
 	uint64_t network_faults; /* as counted by the fabric, when last looked at */
-	struct verbs_device *server_device;
-	struct server *server;
-	struct server_options server_options;
 	struct control_tenant tenants[WORLD_TENANTS];
-	struct l1_area areas[2];
-	uint64_t boot_id, server_back_ns; /* down until then, when there is no server */
-	unsigned held;                    /* enum control_hold: of the server's helpers, ... */
-	uint64_t held_until_ns;           /* ... until then; 0: none */
-	uint64_t deaf_until_ns;           /* connections are taken by nobody */
-	struct stream *deaf[64];          /* their ends */
-	uint32_t deaf_count;
-	uint64_t taken_away; /* evicted and cleared, by the server's counters, when last looked at */
-	uint64_t reaped_allowed;
 	bool roomy; /* L1 has room for everything */
-	bool draining;
-
-	/* L2: places outlive the server; adapters are the server's while there is one. */
-	uint32_t place_count; /* 0: no L2 */
-	struct sim_place *places[WORLD_PLACES_MAX];
-	struct sim_adapter_options place_faults[WORLD_PLACES_MAX];
-	struct l2_adapter *adapters[WORLD_PLACES_MAX];
-	struct l2_options l2;
+	struct host hosts[WORLD_SERVERS_MAX];
+	uint32_t host_count;
 
 	struct shape shapes[WORLD_SHAPES];
 	struct kvr_layout layouts[WORLD_SHAPES]; /* without addresses: for fingerprints */
@@ -210,7 +222,6 @@ struct world {
 	struct document documents[WORLD_DOCUMENTS];
 	uint32_t document_count;
 	struct digester digester;
-	struct world_model model;
 	struct engine engines[WORLD_ENGINES_MAX];
 	uint32_t engine_count;
 	struct process processes[WORLD_PROCESSES_MAX];
@@ -253,31 +264,31 @@ void world_teardown(struct world *world);
 
 /* tiers.c: L2. --------------------------------------------------------------------------------------------------- */
 
-KVR_MUST_CHECK int tiers_setup(struct world *world);
-void tiers_teardown(struct world *world);
+KVR_MUST_CHECK int tiers_setup(struct host *host);
+void tiers_teardown(struct host *host);
 /* Adapters for a server that is about to start. */
-KVR_MUST_CHECK int tiers_open(struct world *world);
+KVR_MUST_CHECK int tiers_open(struct host *host);
 /* The server's process dies. */
-void tiers_kill(struct world *world);
+void tiers_kill(struct host *host);
 /* Something of it goes wrong, or better. */
-void tiers_trouble(struct world *world, uint64_t a, uint64_t b);
-void tiers_heal(struct world *world);
+void tiers_trouble(struct host *host, uint64_t a, uint64_t b);
+void tiers_heal(struct host *host);
 /* Nothing is under way between L1 and L2. */
-bool tiers_idle(struct world *world);
+bool tiers_idle(const struct host *host);
 /* And every place is in service. */
-bool tiers_well(struct world *world);
-void tiers_check(struct world *world);
+bool tiers_well(const struct host *host);
+void tiers_check(struct host *host);
 /* The server is about to go: its numbers go into the report. */
-void tiers_count(struct world *world);
+void tiers_count(struct host *host);
 
-/* host.c: the server. --------------------------------------------------------------------------------------------- */
+/* host.c: the servers. --------------------------------------------------------------------------------------------- */
 
-void world_server_start(struct world *world);
+void world_server_start(struct host *host);
 /* Its process dies: nothing of it is said to anybody. */
-void world_server_kill(struct world *world);
+void world_server_kill(struct host *host);
 /* Gone as by SIGTERM: true when it is. */
-bool world_server_drained(struct world *world);
-/* Looks at what the server's counters say was taken away. */
+bool world_server_drained(struct host *host);
+/* Looks at what the servers' counters say was taken away. */
 void world_watch_server(struct world *world);
 int world_connect(void *context, struct stream **stream);
 
@@ -307,6 +318,10 @@ bool process_excused(const struct process *process);
 static inline struct engine *process_engine(const struct process *process)
 {
 	return &process->world->engines[process->engine];
+}
+static inline struct host *process_host(const struct process *process)
+{
+	return &process->world->hosts[process_engine(process)->host];
 }
 /* Its own handle of the session, with the chain as long as it is now; NULL: it can't be had now. */
 struct kvr_session *process_session(struct process *process, struct world_session *session);
@@ -371,8 +386,8 @@ bool held_share(struct world *world, const struct world_session *session, uint32
 /* Does it hold any lock for certain? One that holds none may be forgotten by the server to make room for another. */
 bool held_any(struct world *world, const struct world_session *session);
 void held_forget(struct world_session *session);
-/* The session that certainly held the node from `since` on until now, or NULL. */
-const struct world_session *held_by(struct world *world, uint32_t namespace_index, uint32_t node, uint64_t since);
+/* The session that certainly held the node in that server, from the action's submission on until now, or NULL. */
+const struct world_session *held_by(const struct action *action, uint32_t node);
 
 /* session.c ------------------------------------------------------------------------------------------------------ */
 
