@@ -2,6 +2,8 @@
 #include "mgmt/state.h"
 
 #define REAPER_AGAIN_NS (100 * KVR_MS)
+/* Who looks so late has not run itself meanwhile: stopped, frozen, or with its machine. */
+#define REAPER_LATE_NS KVR_SECOND
 
 /* The last sign of life, read when it is needed and never kept (pitfalls B04). A client whose memory is being mapped may be unable
  * to say anything until that is done (pitfalls B03). */
@@ -48,21 +50,36 @@ static void reap(struct management *management, struct peer *peer, const char *w
 	connection_shut(management, peer);
 }
 
+/* What the client said while nobody listened is still to be read, and it may have been stopped together with us. */
+static bool second_look(struct management *management, struct peer *peer, uint64_t late_ns, uint64_t now_ns)
+{
+	bool late = !peer->looked_late && late_ns > REAPER_LATE_NS;
+
+	peer->looked_late = late;
+	if (late)
+		wheel_arm(&management->wheel, &peer->connection->timer,
+			now_ns + kvr_max_u64(management->options.silence_ns / 2, REAPER_AGAIN_NS));
+	return late;
+}
+
 void reaper_fire(struct wheel_timer *timer, uint64_t now_ns)
 {
 	struct connection *connection = KVR_CONTAINER_OF(timer, struct connection, timer);
 	struct peer *peer = peer_of(connection);
 	struct management *management = peer->management;
+	uint64_t due;
 
 	if (peer->in_flight_count) {
 		wheel_arm(
 			&management->wheel, timer, now_ns + REAPER_AGAIN_NS); /* it waits for us: that is no silence */
 		return;
 	}
-	if (now_ns >= silent_at(peer))
-		reap(management, peer, "it has been silent for too long");
-	else if (now_ns >= grace_ends(peer))
-		reap(management, peer, "it has registered nothing");
-	else
+	due = kvr_min_u64(silent_at(peer), grace_ends(peer));
+	if (now_ns < due) {
+		peer->looked_late = false;
 		reaper_watch(management, peer);
+	} else if (!second_look(management, peer, now_ns - due, now_ns)) {
+		reap(management, peer,
+			now_ns >= silent_at(peer) ? "it has been silent for too long" : "it has registered nothing");
+	}
 }

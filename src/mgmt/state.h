@@ -182,6 +182,7 @@ struct peer {
 	bool forget_pending;                      /* FORGET is with the worker */
 	bool tell_lost;                           /* LOST is to be told to the control thread */
 	bool detached;                            /* DETACH came */
+	bool looked_late;                         /* the reaper gives it a second look */
 	struct list_node in_flight[PEER_BUCKETS]; /* struct request.in_flight */
 };
 

@@ -235,6 +235,30 @@ static void the_reaper_takes_the_silent_and_leaves_the_living(void **state)
 	world_fini(&scene.world);
 }
 
+/* A server that was stopped, or frozen with its machine: what clients said meanwhile has not been read yet. */
+static void a_server_that_did_not_run_looks_again_before_it_reaps(void **state)
+{
+	struct scene scene;
+	struct client *quiet;
+
+	(void)state;
+	scene_init_with(&scene, &(struct world_options){ .slots = 16, .silence_ns = 10 * KVR_SECOND });
+	quiet = client_join(&scene.world, 1);
+	handle_worker(quiet);
+	scene.world.now += 3600 * KVR_SECOND;
+	world_run(&scene.world);
+	assert_int_equal(COUNTER(&scene.world, reaped_connections_total), 0);
+	scene.scheduler_client->connection.last_seen_ns = scene.world.now;
+	scene.worker_client->connection.last_seen_ns = scene.world.now;
+	world_pass(&scene.world, 6 * KVR_SECOND);
+	assert_true(quiet->lost && quiet->detached);
+	assert_false(scene.scheduler_client->lost || scene.worker_client->lost);
+	world_pass(&scene.world, 5 * KVR_SECOND);
+	assert_true(scene.scheduler_client->lost && scene.worker_client->lost);
+	assert_int_equal(COUNTER(&scene.world, reaped_connections_total), 3);
+	world_fini(&scene.world);
+}
+
 static void who_waits_for_the_server_is_not_silent(void **state)
 {
 	struct scene scene;
@@ -380,6 +404,7 @@ int main(void)
 		cmocka_unit_test(a_lost_connection_waits_for_its_transfers),
 		cmocka_unit_test(connections_that_come_and_crash_leave_nothing),
 		cmocka_unit_test(the_reaper_takes_the_silent_and_leaves_the_living),
+		cmocka_unit_test(a_server_that_did_not_run_looks_again_before_it_reaps),
 		cmocka_unit_test(who_waits_for_the_server_is_not_silent),
 		cmocka_unit_test(who_never_registers_is_reaped),
 		cmocka_unit_test(an_unknown_registration_is_told_to_register_again),
