@@ -60,6 +60,10 @@ static int open_directory(const struct file_adapter_options *options, struct fil
 		return -EIO;
 	if (fstat(place->directory_fd, &directory) != 0 || fstatvfs(place->directory_fd, &about) != 0)
 		return -errno;
+	if (directory.st_mode & S_IWOTH)
+		log_warn(
+			"l2 file:%s: everybody may write to the directory, and what lies there is served to clients: chmod o-w",
+			place->path);
 	place->device = directory.st_dev;
 	place->inode = directory.st_ino;
 	place->used_at_open = (uint64_t)(about.f_blocks - about.f_bfree) * about.f_frsize;

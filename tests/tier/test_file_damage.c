@@ -423,9 +423,32 @@ static void without_io_uring_threads_do_the_work_with_one_warning(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* What lies there is served. A group may be other servers' of the same tenants. */
+static void a_directory_that_everybody_may_write_to_is_warned_of(void **state)
+{
+	struct file_adapter_options options = { 0 };
+	struct l2_adapter *adapter;
+	struct warnings warnings;
+	struct place place;
+
+	(void)state;
+	for (unsigned open_to_all = 0; open_to_all < 2; open_to_all++) {
+		place_make(&place);
+		assert_int_equal(chmod(place.path, open_to_all ? 0777 : 0770), 0);
+		warnings_on(&warnings);
+		adapter = place_open(&place, &options);
+		wait_scanned(adapter);
+		warnings_off();
+		assert_int_equal(warnings.last[0] && strstr(warnings.last, "everybody may write"), open_to_all);
+		adapter->driver->close(adapter);
+		place_remove(&place);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_directory_that_everybody_may_write_to_is_warned_of),
 		CASE(one_flipped_bit_anywhere_in_a_file_is_a_miss),
 		CASE(a_file_that_is_too_short_or_too_long_is_a_miss),
 		CASE(two_files_that_were_swapped_are_both_misses),
