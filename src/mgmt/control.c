@@ -136,6 +136,26 @@ static void control_clear_done(struct clear_job *job)
 	free(request);
 }
 
+static void control_quota_done(struct quota_job *job)
+{
+	struct control_request *request = job->control;
+
+	list_remove(&request->node);
+	request->quota_done(request->context, job);
+	free(request);
+}
+
+static void control_pin_done(struct pin_job *job)
+{
+	struct control_request *request = job->control;
+	struct pin *pin = job->pin;
+
+	list_remove(&request->node);
+	request->pin_done(request->context, job);
+	free(pin);
+	free(request);
+}
+
 static void control_detached(struct connection *connection)
 {
 	struct control_client *client = connection->control;
@@ -175,6 +195,12 @@ static void control_handle_mail(struct control *control, const struct ring_messa
 		break;
 	case CONTROL_CLEAR_DONE:
 		control_clear_done(object);
+		break;
+	case CONTROL_QUOTA_DONE:
+		control_quota_done(object);
+		break;
+	case CONTROL_PIN_DONE:
+		control_pin_done(object);
 		break;
 	case CONTROL_DRAINED:
 		control->drained = true;
@@ -339,6 +365,57 @@ int control_request_clear(struct control *control, struct clear_job *job,
 	}
 	free(request);
 	return -EBUSY;
+}
+
+/* Hands the job over with what is to be called; what it was for is the caller's again when that fails. */
+static int control_ask(struct control *control, uint32_t kind, void *job, struct control_request *request)
+{
+	if (control_post(control, kind, job, 0)) {
+		list_add_last(&control->requests, &request->node);
+		return 0;
+	}
+	free(request);
+	return -EBUSY;
+}
+
+int control_request_quota(struct control *control, struct quota_job *job,
+	void (*done)(void *context, struct quota_job *job), void *context)
+{
+	struct control_request *request = fault_point("control_request/object") ? NULL : calloc(1, sizeof(*request));
+
+	if (!request)
+		return -ENOMEM;
+	request->quota_done = done;
+	request->context = context;
+	job->control = request;
+	return control_ask(control, MANAGEMENT_QUOTA, job, request);
+}
+
+int control_request_pin(
+	struct control *control, struct pin_job *job, void (*done)(void *context, struct pin_job *job), void *context)
+{
+	struct control_request *request = fault_point("control_request/object") ? NULL : calloc(1, sizeof(*request));
+	int error = -ENOMEM;
+
+	if (request) {
+		request->pin_done = done;
+		request->context = context;
+		job->control = request;
+		error = control_ask(control, job->pin ? MANAGEMENT_PIN : MANAGEMENT_UNPIN, job, request);
+	}
+	if (error) {
+		free(job->pin);
+		job->pin = NULL;
+	}
+	return error;
+}
+
+uint32_t control_find_tenant(const struct control *control, const char *name)
+{
+	for (uint32_t i = 0; i < control->options.tenant_count; i++)
+		if (strcmp(control->tenants[i].name, name) == 0)
+			return i;
+	return UINT32_MAX;
 }
 
 static const char *client_state_name(enum client_state state)

@@ -81,6 +81,14 @@ KVR_MUST_CHECK int control_request_status(struct control *control, struct status
 KVR_MUST_CHECK int control_request_clear(struct control *control, struct clear_job *job,
 	void (*done)(void *context, struct clear_job *job), void *context);
 
+KVR_MUST_CHECK int control_request_quota(struct control *control, struct quota_job *job,
+	void (*done)(void *context, struct quota_job *job), void *context);
+/* job->pin: to be pinned, the control thread's from now on; NULL: the pin job->name is to be undone. `done` may not keep job->pin. */
+KVR_MUST_CHECK int control_request_pin(
+	struct control *control, struct pin_job *job, void (*done)(void *context, struct pin_job *job), void *context);
+/* The number of a tenant, UINT32_MAX: there is none of that name. */
+uint32_t control_find_tenant(const struct control *control, const char *name);
+
 /* A line per client for status pages. */
 struct control_client_status {
 	char name[64];

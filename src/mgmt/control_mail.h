@@ -26,6 +26,9 @@
  *     |  <----------- CLEAR_DONE (clear_job)         |
  *     |  QUOTA (quota_job) ----------------------->  |
  *     |  <----------- QUOTA_DONE (quota_job)         |
+ *     |  PIN (pin_job) --------------------------->  |   with the pin: the management core's if it stands
+ *     |  UNPIN (pin_job) ------------------------->  |
+ *     |  <----------- PIN_DONE (pin_job)             |   with the pin, if it does not stand (any more): control frees it
  *     |  DRAIN -------------------------------->     |   refuse new LOOKUP, RETRIEVE, STORE with SHUTTING_DOWN
  *     |  <----------- DRAINED                        |   no transfer and no parked request is left
  *     |  <----------- WANT_MEMORY word[0]: bytes     |   for the chunk table (tier/cache.h)
@@ -50,6 +53,9 @@ KVR_BEGIN_C
 
 #define CONTROL_POLL_NS (5 * KVR_MS)
 
+#define PINS_MAX 64u
+#define PIN_NAME_MAX 63u
+
 enum control_to_management {
 	MANAGEMENT_ATTACH = 1,
 	MANAGEMENT_REGISTER,
@@ -61,6 +67,8 @@ enum control_to_management {
 	MANAGEMENT_MEMORY,
 	MANAGEMENT_FORGET,
 	MANAGEMENT_QUOTA,
+	MANAGEMENT_PIN,
+	MANAGEMENT_UNPIN,
 };
 
 enum management_to_control {
@@ -75,6 +83,7 @@ enum management_to_control {
 	CONTROL_GARBAGE,
 	CONTROL_FORGOTTEN,
 	CONTROL_QUOTA_DONE,
+	CONTROL_PIN_DONE,
 };
 
 /* KV memory (or a scheduler's handle) of one connection. Made by the control thread. */
@@ -177,6 +186,15 @@ struct status_snapshot {
 		bool own_quota;
 	} tenant[CACHE_ACCOUNTS_MAX];
 	struct cache_quota default_quota;
+	uint64_t pinned_bytes, pinned_bytes_max;
+	uint64_t pinned_chunks;
+	uint32_t pin_count;
+	struct status_pin {
+		char name[PIN_NAME_MAX + 1];
+		char model[WIRE_NAME_MAX + 1];
+		uint32_t tenant, chunks;
+		uint64_t bytes;
+	} pin[PINS_MAX];
 };
 
 /* A tenant's limits in L1 from now on. */
@@ -186,6 +204,36 @@ struct quota_job {
 	bool remove;              /* back to the default */
 	struct cache_quota quota; /* unless removed; done: what holds now */
 	uint64_t held_bytes;      /* what the tenant holds */
+};
+
+/* A prefix that the operator keeps in L1: its chunks are pinned until UNPIN. Allocated by the control thread, with malloc. */
+struct pin {
+	char name[PIN_NAME_MAX + 1];
+	uint32_t tenant;
+	char model[WIRE_NAME_MAX + 1];
+	char dtype[64]; /* "": whatever it is */
+	uint8_t salt[WIRE_DIGEST_BYTES];
+	uint32_t count; /* chunks asked for, 1 to WIRE_CHUNKS_MAX */
+
+	/* the management core's */
+	struct list_node node; /* management->pins */
+	uint32_t pinned;       /* chunks, from the first on */
+	uint64_t bytes;        /* that they take */
+	uint32_t space;
+
+	/* Each chunk's digest, replaced by its entry (entry_of) once it is pinned. */
+	uint8_t digests[][WIRE_DIGEST_BYTES];
+};
+
+struct pin_job {
+	void *control;
+	struct pin *pin;
+	char name[PIN_NAME_MAX + 1]; /* UNPIN: whose */
+	/* done: why not; "": it was done */
+	char refusal[200];
+	uint32_t pinned; /* chunks that are pinned, or are not any more */
+	uint64_t bytes;
+	struct list_node node; /* the management core's */
 };
 
 struct clear_job {

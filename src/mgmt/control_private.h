@@ -104,6 +104,8 @@ struct control_request {
 	struct list_node node;
 	void (*status_done)(void *context, struct status_snapshot *snapshot);
 	void (*clear_done)(void *context, struct clear_job *job);
+	void (*quota_done)(void *context, struct quota_job *job);
+	void (*pin_done)(void *context, struct pin_job *job);
 	void *context;
 };
 

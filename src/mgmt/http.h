@@ -1,5 +1,6 @@
 /*
- * http.h - the operator's pages over HTTP, on the control thread: GET /healthz, /readyz, /status, /metrics; POST /clear.
+ * http.h - the operator's pages over HTTP, on the control thread: GET /healthz, /readyz, /status, /metrics; POST /clear,
+ * /quota, /pin, /unpin.
  *
  * Nothing here blocks: a page that needs the management core's word is suspended until it comes, and answered with 503 when it does
  * not within HTTP_WAIT_NS. Pages only tell; what changes something needs a bearer token and is logged with its caller
@@ -23,7 +24,7 @@ KVR_BEGIN_C
 
 struct http_options {
 	int listen_fd;     /* of http_listen; http_create takes it over, whatever it returns */
-	const char *token; /* of POST /clear, the caller's; NULL or "": it is always refused */
+	const char *token; /* of all POSTs, the caller's; NULL or "": they are always refused */
 	struct control *control;
 	const struct status_sources *sources; /* the caller's, unchanged until http_destroy */
 	/* Why the server does not serve now; NULL: it does. The text lives until the next call. */

@@ -22,8 +22,6 @@
 #define HTTP_REQUEST_NS (10 * KVR_SECOND)
 /* Places that are kept free: the connection that has been without a request for longest makes room. */
 #define HTTP_SPARE 8
-/* Bytes of a request's body that are read and thrown away; nothing here wants one. */
-#define HTTP_BODY_MAX 4096
 /* While it is not known that something came, it is looked at no more often than this. */
 #define HTTP_LOOK_NS KVR_MS
 
@@ -104,7 +102,6 @@ static enum MHD_Result http_handle(void *context, struct MHD_Connection *connect
 	struct http *http = context;
 
 	(void)version;
-	(void)upload;
 	http->handled = true;
 	if (!request) {
 		request = fault_point("http/request") ? NULL : calloc(1, sizeof(*request));
@@ -117,9 +114,10 @@ static enum MHD_Result http_handle(void *context, struct MHD_Connection *connect
 		return MHD_YES;
 	}
 	if (*upload_size > 0) {
-		request->body_bytes += *upload_size;
+		bool taken = http_take_body(request, path, upload, *upload_size);
+
 		*upload_size = 0;
-		return request->body_bytes > HTTP_BODY_MAX ? MHD_NO : MHD_YES;
+		return taken ? MHD_YES : MHD_NO;
 	}
 	if (request->route)
 		return request->route->handle(request);
@@ -141,8 +139,9 @@ static void http_completed(
 		return;
 	if (peer && list_empty(&peer->node))
 		http_read_from(http, peer);
-	if (http->clear_request == request)
-		http->clear_request = NULL;
+	if (http->change_request == request)
+		http->change_request = NULL;
+	free(request->body);
 	list_remove(&request->node);
 	free(request);
 	*slot = NULL;
@@ -246,6 +245,8 @@ void http_destroy(struct http **pointer)
 		http_resume(KVR_CONTAINER_OF(node, struct http_request, node), HTTP_LATE);
 	MHD_run(http->daemon);
 	MHD_stop_daemon(http->daemon);
+	/* Of a job that the management core has not come to, or whose end nobody has heard. */
+	free(http->pin.pin);
 	free(http->snapshots);
 	free(http);
 	*pointer = NULL;

@@ -13,7 +13,7 @@
 /* ---- answers ---- */
 
 /* Takes the text over. */
-static enum MHD_Result answer(struct http_request *request, unsigned status, const char *type, struct text *text)
+enum MHD_Result http_answer(struct http_request *request, unsigned status, const char *type, struct text *text)
 {
 	struct MHD_Response *response = NULL;
 	enum MHD_Result result;
@@ -36,10 +36,7 @@ static enum MHD_Result answer(struct http_request *request, unsigned status, con
 	return result;
 }
 
-static enum MHD_Result answer_words(struct http_request *request, unsigned status, const char *format, ...)
-	KVR_PRINTF(3, 4);
-
-static enum MHD_Result answer_words(struct http_request *request, unsigned status, const char *format, ...)
+enum MHD_Result http_answer_words(struct http_request *request, unsigned status, const char *format, ...)
 {
 	struct text text = { NULL, 0, 0, false };
 	char words[512];
@@ -49,12 +46,12 @@ static enum MHD_Result answer_words(struct http_request *request, unsigned statu
 	vsnprintf(words, sizeof(words), format, arguments);
 	va_end(arguments);
 	text_append(&text, "%s\n", words);
-	return answer(request, status, "text/plain; charset=utf-8", &text);
+	return http_answer(request, status, "text/plain; charset=utf-8", &text);
 }
 
 /* ---- waiting for the management core ---- */
 
-static void http_wait(struct http_request *request)
+void http_wait(struct http_request *request)
 {
 	struct http *http = request->http;
 
@@ -71,8 +68,8 @@ void http_resume(struct http_request *request, enum http_state state)
 	list_remove(&request->node);
 	request->state = state;
 	http->look = true;
-	if (state == HTTP_LATE && http->clear_request == request)
-		http->clear_request = NULL;
+	if (state == HTTP_LATE && http->change_request == request)
+		http->change_request = NULL;
 	MHD_resume_connection(request->connection);
 }
 
@@ -85,7 +82,7 @@ static void status_done(void *context, struct status_snapshot *snapshot)
 	list_for_each_safe(node, &http->waiting) {
 		struct http_request *request = KVR_CONTAINER_OF(node, struct http_request, node);
 
-		if (request != http->clear_request)
+		if (request != http->change_request)
 			http_resume(request, HTTP_ANSWERED);
 	}
 }
@@ -104,12 +101,12 @@ static bool http_ask_status(struct http_request *request)
 	return true;
 }
 
-static enum MHD_Result answer_late(struct http_request *request)
+enum MHD_Result http_answer_late(struct http_request *request)
 {
 	const struct http *http = request->http;
 	const char *why = http->options.not_ready(http->options.context, http->now_ns);
 
-	return answer_words(request, MHD_HTTP_SERVICE_UNAVAILABLE,
+	return http_answer_words(request, MHD_HTTP_SERVICE_UNAVAILABLE,
 		"the management core has not answered within %u s%s%s", (unsigned)(HTTP_WAIT_NS / KVR_SECOND),
 		why ? ": " : "", why ? why : "");
 }
@@ -118,7 +115,7 @@ static enum MHD_Result answer_late(struct http_request *request)
 
 static enum MHD_Result handle_healthz(struct http_request *request)
 {
-	return answer_words(request, MHD_HTTP_OK, "ok");
+	return http_answer_words(request, MHD_HTTP_OK, "ok");
 }
 
 static enum MHD_Result handle_readyz(struct http_request *request)
@@ -130,12 +127,12 @@ static enum MHD_Result handle_readyz(struct http_request *request)
 	enum MHD_Result result;
 
 	if (why)
-		return answer_words(request, MHD_HTTP_SERVICE_UNAVAILABLE, "not ready: %s", why);
+		return http_answer_words(request, MHD_HTTP_SERVICE_UNAVAILABLE, "not ready: %s", why);
 	/* L1 serves without it, and a restart would not help: the load balancer is not told to look elsewhere. */
 	if (status_degraded(http->options.sources, http->now_ns, &degraded) && degraded.bytes)
-		result = answer_words(request, MHD_HTTP_OK, "ready, degraded: %s", degraded.bytes);
+		result = http_answer_words(request, MHD_HTTP_OK, "ready, degraded: %s", degraded.bytes);
 	else
-		result = answer_words(request, MHD_HTTP_OK, "ready");
+		result = http_answer_words(request, MHD_HTTP_OK, "ready");
 	text_fini(&degraded);
 	return result;
 }
@@ -150,10 +147,10 @@ static enum MHD_Result handle_page(struct http_request *request, const char *typ
 	if (request->state == HTTP_NEW && http_ask_status(request))
 		return MHD_YES;
 	if (request->state != HTTP_ANSWERED)
-		return answer_late(request);
+		return http_answer_late(request);
 	page(http->options.sources, &http->snapshots[0], http->options.not_ready(http->options.context, http->now_ns),
 		http->now_ns, &text);
-	return answer(request, MHD_HTTP_OK, type, &text);
+	return http_answer(request, MHD_HTTP_OK, type, &text);
 }
 
 static enum MHD_Result handle_status(struct http_request *request)
@@ -166,76 +163,17 @@ static enum MHD_Result handle_metrics(struct http_request *request)
 	return handle_page(request, "text/plain; version=0.0.4; charset=utf-8", status_page_metrics);
 }
 
-/* Takes as long for a wrong token as for the right one. */
-static bool same_secret(const char *given, const char *secret)
-{
-	size_t given_length = strlen(given), length = strlen(secret);
-	unsigned difference = given_length != length;
-
-	for (size_t i = 0; i < length; i++)
-		difference |= (unsigned char)secret[i] ^ (unsigned char)(i < given_length ? given[i] : 0);
-	return difference == 0;
-}
-
-static bool http_allowed(struct http_request *request)
-{
-	const char *header = MHD_lookup_connection_value(
-		request->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-	const char *token = request->http->options.token;
-
-	if (!token || !token[0] || !header || strncasecmp(header, "Bearer ", 7) != 0)
-		return false;
-	return same_secret(header + 7, token);
-}
-
-static void clear_done(void *context, struct clear_job *job)
-{
-	struct http *http = context;
-
-	log_warn("admin: clear: %" PRIu64 " chunks dropped, %" PRIu64 " kept because they are in use", job->dropped,
-		job->kept);
-	http->clearing = false;
-	if (http->clear_request)
-		http_resume(http->clear_request, HTTP_ANSWERED);
-}
-
-static enum MHD_Result handle_clear(struct http_request *request)
-{
-	struct http *http = request->http;
-	struct text text = { NULL, 0, 0, false };
-
-	if (request->state == HTTP_ANSWERED) {
-		http->clear_request = NULL;
-		text_append(&text, "{\"dropped\":%" PRIu64 ",\"kept\":%" PRIu64 "}\n", http->clear.dropped,
-			http->clear.kept);
-		return answer(request, MHD_HTTP_OK, "application/json", &text);
-	}
-	if (request->state == HTTP_LATE)
-		return answer_late(request);
-	if (!http_allowed(request)) {
-		log_warn("admin: clear by %s refused: no token, or a wrong one", request->caller);
-		return answer_words(request, MHD_HTTP_UNAUTHORIZED,
-			"this needs the header \"Authorization: Bearer TOKEN\" with the token "
-			"of the file that kvraild was given as --admin-token-file%s",
-			http->options.token && http->options.token[0] ? "" : " (it was given none)");
-	}
-	if (http->clearing)
-		return answer_words(request, MHD_HTTP_CONFLICT, "another clear is under way");
-	if (control_request_clear(http->options.control, &http->clear, clear_done, http) != 0)
-		return answer_late(request);
-	log_warn("admin: clear asked for by %s", request->caller);
-	http->clearing = true;
-	http->clear_request = request;
-	http_wait(request);
-	return MHD_YES;
-}
-
 static const struct http_route routes[] = {
 	{ "GET", "/healthz", "200 while the process runs", handle_healthz },
 	{ "GET", "/readyz", "200 while requests are served, else 503 and why", handle_readyz },
 	{ "GET", "/status", "the state as JSON", handle_status },
 	{ "GET", "/metrics", "counters for Prometheus", handle_metrics },
-	{ "POST", "/clear", "drops all chunks that are not in use; needs a token", handle_clear },
+	{ "POST", "/clear", "drops all chunks that are not in use; needs a token", http_handle_clear },
+	{ "POST", "/quota", "?tenant=NAME&quota=SOFT:HARD or default: limits of a tenant; needs a token",
+		http_handle_quota },
+	{ "POST", "/pin", "?name=NAME&tenant=NAME&model=NAME: keeps a prefix in L1, see kvrailctl pin; needs a token",
+		http_handle_pin },
+	{ "POST", "/unpin", "?name=NAME: keeps it no longer; needs a token", http_handle_unpin },
 };
 
 static enum MHD_Result handle_unknown(struct http_request *request, const char *path)
@@ -251,7 +189,7 @@ static enum MHD_Result handle_unknown(struct http_request *request, const char *
 	text_append(&text, "no page %s; there are:\n", shown);
 	for (size_t i = 0; i < KVR_COUNT_OF(routes); i++)
 		text_append(&text, "  %-4s %-9s %s\n", routes[i].method, routes[i].path, routes[i].what);
-	return answer(request, MHD_HTTP_NOT_FOUND, "text/plain; charset=utf-8", &text);
+	return http_answer(request, MHD_HTTP_NOT_FOUND, "text/plain; charset=utf-8", &text);
 }
 
 enum MHD_Result http_dispatch(struct http_request *request, const char *path, const char *method)
@@ -262,7 +200,7 @@ enum MHD_Result http_dispatch(struct http_request *request, const char *path, co
 		request->route = &routes[i];
 		/* HEAD is GET without a body, which libmicrohttpd leaves out. */
 		if (strcmp(routes[i].method, strcmp(method, "HEAD") == 0 ? "GET" : method) != 0)
-			return answer_words(
+			return http_answer_words(
 				request, MHD_HTTP_METHOD_NOT_ALLOWED, "%s takes %s", path, routes[i].method);
 		return routes[i].handle(request);
 	}

@@ -9,6 +9,9 @@
 
 KVR_BEGIN_C
 
+/* The salt field and the digests of a prefix. */
+#define HTTP_PIN_BYTES_MAX ((size_t)WIRE_DIGEST_BYTES * (1 + WIRE_CHUNKS_MAX))
+
 enum http_state { HTTP_NEW, HTTP_WAITING, HTTP_ANSWERED, HTTP_LATE };
 
 struct http_request {
@@ -19,6 +22,7 @@ struct http_request {
 	enum http_state state;
 	uint64_t deadline_ns;
 	size_t body_bytes;
+	uint8_t *body; /* of POST /pin, HTTP_PIN_BYTES_MAX; NULL: it is not kept */
 	char caller[80];
 };
 
@@ -43,9 +47,15 @@ struct http {
 	unsigned peer_count;
 	struct status_snapshot *snapshots; /* [0]: the newest; [1]: the management core's while `asking` */
 	bool asking;
-	struct clear_job clear; /* the management core's while `clearing` */
-	bool clearing;
-	struct http_request *clear_request; /* who is waiting for it; NULL: gone */
+	/* What changes something: one at a time, the management core's while `changing`. */
+	struct clear_job clear;
+	struct quota_job quota;
+	struct pin_job pin;
+	char quota_tenant[64];
+	char pin_name[PIN_NAME_MAX + 1];
+	uint32_t pin_asked;                  /* chunks */
+	const char *changing;                /* what is under way; NULL: nothing */
+	struct http_request *change_request; /* who is waiting for it; NULL: gone */
 };
 
 struct http_route {
@@ -57,6 +67,22 @@ struct http_route {
 
 /* http_pages_microhttpd.c: the answer to a whole request, or the wait for it. */
 enum MHD_Result http_dispatch(struct http_request *request, const char *path, const char *method);
+/* True: the body is taken, false: there is no use for so much. */
+bool http_take_body(struct http_request *request, const char *path, const char *bytes, size_t length);
+/* Answers; the text is taken over. */
+enum MHD_Result http_answer(struct http_request *request, unsigned status, const char *type, struct text *text);
+enum MHD_Result http_answer_words(struct http_request *request, unsigned status, const char *format, ...)
+	KVR_PRINTF(3, 4);
+/* The management core has not said anything in time. */
+enum MHD_Result http_answer_late(struct http_request *request);
+/* Waits for the management core's word. */
+void http_wait(struct http_request *request);
+
+/* http_change_microhttpd.c: what changes something. */
+enum MHD_Result http_handle_clear(struct http_request *request);
+enum MHD_Result http_handle_quota(struct http_request *request);
+enum MHD_Result http_handle_pin(struct http_request *request);
+enum MHD_Result http_handle_unpin(struct http_request *request);
 /* Goes on with a request that waited: libmicrohttpd calls the handler again. */
 void http_resume(struct http_request *request, enum http_state state);
 

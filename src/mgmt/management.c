@@ -23,6 +23,8 @@ static void init_lists(struct management *management)
 	list_init(&management->scans);
 	list_init(&management->returning);
 	list_init(&management->clears);
+	list_init(&management->pin_jobs);
+	list_init(&management->pins);
 }
 
 static int init_pools(struct management *management)
@@ -147,6 +149,7 @@ void management_destroy(struct management **pointer)
 	free(management->worker_areas);
 	free(management->buckets);
 	free(management->quotas);
+	pins_free(management);
 	free(management);
 }
 
@@ -213,6 +216,10 @@ static void handle_control(struct management *management, const struct ring_mess
 	case MANAGEMENT_QUOTA:
 		quota_job_run(management, object);
 		control_push(management, CONTROL_QUOTA_DONE, object, 0);
+		break;
+	case MANAGEMENT_PIN:
+	case MANAGEMENT_UNPIN:
+		pin_job_add(management, object);
 		break;
 	case MANAGEMENT_DRAIN:
 		drain(management);
@@ -344,7 +351,7 @@ static bool work_left(const struct management *management)
 	return !list_empty(&management->chores) || !list_empty(&management->running) ||
 		!list_empty(&management->closing) || !list_empty(&management->scans) ||
 		!list_empty(&management->returning) || !list_empty(&management->clears) ||
-		cache_evict_due(management->cache);
+		!list_empty(&management->pin_jobs) || cache_evict_due(management->cache);
 }
 
 static bool rings_empty(struct management *management)
@@ -391,6 +398,7 @@ bool management_step(struct management *management, uint64_t now_ns)
 	busy |= registration_scan_step(management);
 	busy |= registration_return_step(management);
 	busy |= clear_job_step(management);
+	busy |= pin_job_step(management);
 	busy |= cache_evict_step(management->cache, STEP_EVICTIONS) > 0;
 	busy |= feed_table(management);
 	busy |= tell_drained(management);

@@ -40,6 +40,7 @@ struct management_options {
 	/* Tenants are the accounts of the cache. */
 	const struct tenant_quota *quotas; /* [accounts of the cache], copied; NULL: none has limits of its own */
 	struct cache_quota default_quota;
+	uint64_t pinned_bytes_max; /* of chunks that the operator pins; 0: none can be */
 	uint32_t connections_max;
 	uint32_t sessions_max;
 	uint32_t chain_chunks_max; /* chunks in all sessions' chains together: 36 to 100 bytes each */

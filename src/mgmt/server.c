@@ -305,6 +305,7 @@ static int server_init_management(struct server *server)
 		quotas[i] = server->options.tenants[i].quota;
 	options.quotas = quotas;
 	options.default_quota = server->options.default_quota;
+	options.pinned_bytes_max = server->options.pinned_bytes_max;
 	options.area_lkeys = server->area_lkeys;
 	options.area_count = server->options.area_count;
 	options.worker_areas = server->options.worker_areas;

@@ -52,6 +52,7 @@ struct server_options {
 	uint64_t lock_ttl_ns, session_ttl_ns, silence_ns, registration_grace_ns, handshake_ns;
 	const struct control_tenant *tenants; /* the caller's, unchanged until server_destroy */
 	uint32_t tenant_count;                /* at most CACHE_ACCOUNTS_MAX */
+	uint64_t pinned_bytes_max;            /* of L1, for prefixes that the operator pins */
 	struct cache_quota default_quota;     /* of tenants that have none of their own */
 	bool trust_tcp, require_tenant;
 	unsigned helper_threads;

@@ -217,12 +217,16 @@ struct management {
 	struct list_node scans;      /* registration.scan_node: shares being released */
 	struct list_node returning;  /* registration.scan_node: UNREGISTERED is due */
 	struct list_node clears;     /* clear_job.node */
+	struct list_node pin_jobs;   /* pin_job.node: being pinned or unpinned, one after the other */
+	struct list_node pins;       /* pin.node: those that stand */
 
 	uint32_t in_flight; /* requests that came and were not answered */
 	uint32_t transfers; /* of them with a worker */
 	uint32_t registration_count;
-	uint32_t worker_turn;     /* whose ring is read first */
-	uint64_t memory_retry_ns; /* do not ask for table memory before */
+	uint32_t pin_count;
+	uint64_t pinned_chunks, pinned_bytes; /* of `pins`, and of the one that is being made or undone */
+	uint32_t worker_turn;                 /* whose ring is read first */
+	uint64_t memory_retry_ns;             /* do not ask for table memory before */
 	struct log_rate reaper_log;
 	bool memory_asked;
 	bool draining, drained_told;
@@ -450,6 +454,12 @@ KVR_MUST_CHECK int quota_init(struct management *management);
 /* The reply of a STORE that had no room within its tenant's quota. */
 void quota_say_full(const struct management *management, struct request *request);
 void quota_job_run(struct management *management, struct quota_job *job);
+
+/* pin.c --------------------------------------------------------------------------------------------------------- */
+
+void pin_job_add(struct management *management, struct pin_job *job);
+bool pin_job_step(struct management *management);
+void pins_free(struct management *management);
 
 /* status.c ------------------------------------------------------------------------------------------------------ */
 

@@ -28,6 +28,26 @@ static void fill_tenants(struct management *management, struct status_snapshot *
 	}
 }
 
+static void fill_pins(struct management *management, struct status_snapshot *snapshot)
+{
+	/* What moves is told apart from what is kept. */
+	snapshot->cache.pins -= management->pinned_chunks;
+	snapshot->pinned_chunks = management->pinned_chunks;
+	snapshot->pinned_bytes = management->pinned_bytes;
+	snapshot->pinned_bytes_max = management->options.pinned_bytes_max;
+	snapshot->pin_count = 0;
+	list_for_each(node, &management->pins) {
+		const struct pin *pin = KVR_CONTAINER_OF(node, struct pin, node);
+		struct status_pin *status = &snapshot->pin[snapshot->pin_count++];
+
+		memcpy(status->name, pin->name, sizeof(status->name));
+		memcpy(status->model, pin->model, sizeof(status->model));
+		status->tenant = pin->tenant;
+		status->chunks = pin->pinned;
+		status->bytes = pin->bytes;
+	}
+}
+
 void status_fill(struct management *management, struct status_snapshot *snapshot)
 {
 	cache_get_stats(management->cache, &snapshot->cache);
@@ -45,6 +65,7 @@ void status_fill(struct management *management, struct status_snapshot *snapshot
 	snapshot->locks = snapshot->cache.locks;
 	snapshot->draining = management->draining;
 	fill_tenants(management, snapshot);
+	fill_pins(management, snapshot);
 	snapshot->model_count = 0;
 	list_for_each(node, &management->models) {
 		if (snapshot->model_count == STATUS_MODELS_MAX)

@@ -222,6 +222,54 @@ static void models_json(const struct status_sources *sources, const struct statu
 	text_append(out, "]");
 }
 
+/* What tenants hold in L1, and may. 0: no limit. */
+static void tenants_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	open_object(out, "default_quota");
+	number(out, "soft_bytes", snapshot->default_quota.soft_bytes);
+	number(out, "hard_bytes", snapshot->default_quota.hard_bytes);
+	text_append(out, "}");
+	open_array(out, "tenants");
+	for (uint32_t i = 0; i < snapshot->tenant_count; i++) {
+		const struct cache_account_stats *stats = &snapshot->tenant[i].stats;
+
+		open_object(out, NULL);
+		string(out, "name", tenant_name(sources, i));
+		number(out, "resident_bytes", stats->resident_bytes);
+		number(out, "staged_bytes", stats->staged_bytes);
+		number(out, "evictable_bytes", stats->evictable_bytes);
+		number(out, "soft_bytes", stats->quota.soft_bytes);
+		number(out, "hard_bytes", stats->quota.hard_bytes);
+		boolean(out, "own_quota", snapshot->tenant[i].own_quota);
+		number(out, "evicted_chunks", stats->evicted_chunks);
+		number(out, "quota_evicted_chunks", stats->quota_evicted_chunks);
+		number(out, "quota_refused", stats->quota_refused);
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
+static void pins_json(const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	number(out, "pinned_chunks", snapshot->pinned_chunks);
+	number(out, "pinned_bytes", snapshot->pinned_bytes);
+	number(out, "pinned_bytes_max", snapshot->pinned_bytes_max);
+	open_array(out, "pins");
+	for (uint32_t i = 0; i < snapshot->pin_count; i++) {
+		const struct status_pin *pin = &snapshot->pin[i];
+
+		open_object(out, NULL);
+		string(out, "name", pin->name);
+		string(out, "tenant", tenant_name(sources, pin->tenant));
+		string(out, "model", pin->model);
+		number(out, "chunks", pin->chunks);
+		number(out, "tokens", pin->chunks * (uint64_t)sources->chunk_tokens);
+		number(out, "bytes", pin->bytes);
+		text_append(out, "}");
+	}
+	text_append(out, "]");
+}
+
 static void client_json(const struct control_client_status *client, uint64_t now_ns, struct text *out)
 {
 	open_object(out, NULL);
@@ -491,6 +539,8 @@ void status_page_json(const struct status_sources *sources, const struct status_
 	l2_json(sources, now_ns, out);
 	work_json(sources, snapshot, out);
 	models_json(sources, snapshot, out);
+	tenants_json(sources, snapshot, out);
+	pins_json(sources, snapshot, out);
 	clients_json(sources, now_ns, out);
 	devices_json(sources, out);
 	workers_json(sources, out);

@@ -296,6 +296,10 @@ static void snapshot_metrics(const struct status_snapshot *snapshot, struct text
 		{ "sessions_max", snapshot->sessions_max, "sessions that can be open" },
 		{ "parked_requests", snapshot->parked, "requests under way that move nothing now" },
 		{ "transfers", snapshot->transfers, "RETRIEVE and STORE transfers under way" },
+		{ "pins", snapshot->pin_count, "prefixes that the operator keeps in L1" },
+		{ "pinned_chunks", snapshot->pinned_chunks, "chunks of them" },
+		{ "pinned_bytes", snapshot->pinned_bytes, "memory of L1 that they take" },
+		{ "pinned_bytes_max", snapshot->pinned_bytes_max, "memory of L1 that they may take" },
 		{ "draining", snapshot->draining, "1 while the server is leaving" },
 	};
 
@@ -328,6 +332,39 @@ static void model_metrics(
 			label(out, "tenant",
 				model->tenant < sources->tenant_count ? sources->tenants[model->tenant].name : "?");
 			text_append(out, ",world_size=\"%" PRIu32 "\"} %" PRIu64 "\n", model->world_size, values[i]);
+		}
+	}
+}
+
+/* One series a tenant, per value: as many as the configuration has, CACHE_ACCOUNTS_MAX at most. */
+static void tenant_metrics(
+	const struct status_sources *sources, const struct status_snapshot *snapshot, struct text *out)
+{
+	static const struct {
+		const char *name, *kind, *help;
+		size_t offset;
+	} rows[] = {
+#define ROW(name, kind, field, help) { "tenant_" name, kind, help, offsetof(struct cache_account_stats, field) }
+		ROW("resident_bytes", "gauge", resident_bytes, "memory of L1 that chunks of the tenant take"),
+		ROW("staged_bytes", "gauge", staged_bytes, "memory of L1 that is being written for the tenant"),
+		ROW("soft_quota_bytes", "gauge", quota.soft_bytes,
+			"above it the tenant's chunks go first, 0: no limit"),
+		ROW("hard_quota_bytes", "gauge", quota.hard_bytes, "what the tenant may hold, 0: no limit"),
+		ROW("evicted_chunks_total", "counter", evicted_chunks, "chunks of the tenant evicted"),
+		ROW("quota_evicted_chunks_total", "counter", quota_evicted_chunks, "of them, because of its quota"),
+		ROW("quota_refused_total", "counter", quota_refused,
+			"objects that found no room within its hard limit"),
+#undef ROW
+	};
+
+	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++) {
+		header(out, rows[i].name, rows[i].kind, rows[i].help);
+		for (uint32_t k = 0; k < snapshot->tenant_count && k < sources->tenant_count; k++) {
+			const char *stats = (const char *)&snapshot->tenant[k].stats;
+
+			text_append(out, "kvrail_%s{", rows[i].name);
+			label(out, "tenant", sources->tenants[k].name);
+			text_append(out, "} %" PRIu64 "\n", *(const uint64_t *)(const void *)(stats + rows[i].offset));
 		}
 	}
 }
@@ -466,6 +503,7 @@ void status_page_metrics(const struct status_sources *sources, const struct stat
 	single(out, "clients_max", "gauge", "control sockets that can be open", sources->connections_max);
 	snapshot_metrics(snapshot, out);
 	model_metrics(sources, snapshot, out);
+	tenant_metrics(sources, snapshot, out);
 	management_metrics(sources, out);
 	cache_metrics(sources, out);
 	kept_metrics(sources, out);

@@ -144,6 +144,7 @@ static void transfer_count(struct management *management, const struct request *
 	COUNT(management, store_present_total, tally->of[CHUNK_PRESENT]);
 	COUNT(management, store_no_memory_total, tally->of[CHUNK_NO_MEMORY]);
 	COUNT(management, store_no_quota_total, tally->of[CHUNK_NO_QUOTA]);
+	cache_quota_refused(management->cache, request->registration->tenant, tally->of[CHUNK_NO_QUOTA]);
 	COUNT(management, store_failed_total, tally->of[CHUNK_FAILED] + tally->of[CHUNK_CANCELED]);
 }
 

@@ -150,6 +150,11 @@ l1_ref cache_object(const struct cache *cache, uint32_t entry, uint32_t part)
 	return part < cache_entry_parts(cache, e) ? cache_entry_objects(cache, e)[part] : 0;
 }
 
+uint64_t cache_entry_bytes(const struct cache *cache, uint32_t entry)
+{
+	return cache_entry_at(cache, entry)->units * (uint64_t)CACHE_UNIT_BYTES;
+}
+
 bool cache_complete(const struct cache *cache, uint32_t entry)
 {
 	const struct cache_entry *e = cache_entry_at(cache, entry);

@@ -133,6 +133,8 @@ void cache_set_quota(struct cache *cache, uint32_t account, const struct cache_q
 /* True while `count` more objects of a class could be within the account's hard limit: what is left of it, and what is
  * its own and evictable. A bound, as cache_could_reserve. */
 bool cache_quota_allows(const struct cache *cache, uint32_t account, uint32_t object_class, uint64_t count);
+/* Counts objects that were refused because of the hard limit. */
+void cache_quota_refused(struct cache *cache, uint32_t account, uint64_t count);
 /* True while one more object of a class would pass the hard limit: cache_reserve has to evict before. */
 bool cache_quota_full(const struct cache *cache, uint32_t account, uint32_t object_class);
 
@@ -159,6 +161,8 @@ uint32_t cache_match(
 	const struct cache *cache, uint32_t space, const uint8_t *digests, uint32_t count, uint32_t *entries);
 /* The object of one part of an entry, 0 when absent. */
 l1_ref cache_object(const struct cache *cache, uint32_t entry, uint32_t part);
+/* What its objects take, as quotas count it. */
+uint64_t cache_entry_bytes(const struct cache *cache, uint32_t entry);
 /* True when the entry has the objects of all parts. */
 bool cache_complete(const struct cache *cache, uint32_t entry);
 

@@ -1,6 +1,7 @@
 /* cache_account.c - whose memory it is: what accounts hold, and their limits. */
 #include <assert.h>
 
+#include "base/atomic.h"
 #include "tier/cache_internal.h"
 
 void cache_set_account(struct cache *cache, uint32_t model, uint32_t account)
@@ -63,6 +64,12 @@ bool cache_quota_allows(const struct cache *cache, uint32_t number, uint32_t obj
 	if (account->hard_units == CACHE_NO_LIMIT)
 		return true;
 	return kept <= account->hard_units && count <= (account->hard_units - kept) / units;
+}
+
+void cache_quota_refused(struct cache *cache, uint32_t number, uint64_t count)
+{
+	cache->accounts[number].quota_refused += count;
+	kvr_counter_add(&cache->counters->quota_refused, count);
 }
 
 bool cache_quota_full(const struct cache *cache, uint32_t number, uint32_t object_class)

@@ -348,11 +348,8 @@ static bool make_quota_room(struct cache *cache, uint32_t account, const struct 
 	*evicted = false;
 	if (!cache_quota_full(cache, account, want->object_class))
 		return true;
-	if (!cache_quota_allows(cache, account, want->object_class, 1)) {
-		cache->accounts[account].quota_refused++;
-		kvr_counter_add(&cache->counters->quota_refused, 1);
+	if (!cache_quota_allows(cache, account, want->object_class, 1))
 		return false;
-	}
 	cache->limits = true;
 	search_account(&search, account);
 	for (; limit > 0 && cache_quota_full(cache, account, want->object_class); limit--) {

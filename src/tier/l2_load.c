@@ -95,6 +95,23 @@ static bool has_room(const struct l2 *l2, uint64_t bytes)
 	return l2->loads == 0 || (now <= most && now + l2->lost_load_bytes <= 2 * most);
 }
 
+/* True: the fetch ends here. False: the tenant's own chunks go first, some in each turn. */
+static bool no_room(struct l2 *l2, struct l2_fetch *fetch, uint32_t part)
+{
+	struct cache *cache = l2->options.cache;
+	uint32_t account = cache_space_account(cache, fetch->space);
+
+	if (!cache_quota_allows(cache, account, fetch->classes[part], 1)) {
+		cache_quota_refused(cache, account, 1);
+		L2_COUNT(l2, load_no_quota, 1);
+	} else if (cache_quota_full(cache, account, fetch->classes[part])) {
+		return false;
+	}
+	L2_COUNT(l2, load_no_room, 1);
+	l2_fetch_cut(fetch, fetch->loaded);
+	return true;
+}
+
 /* One object of the fetch, or a step over a chunk that needs none. False: not now. */
 static bool load_one(struct l2 *l2, struct l2_fetch *fetch)
 {
@@ -122,15 +139,8 @@ static bool load_one(struct l2 *l2, struct l2_fetch *fetch)
 		return false;
 	account = cache_space_account(l2->options.cache, fetch->space);
 	object = cache_reserve(l2->options.cache, account, fetch->classes[part], 0, L2_EVICT_LIMIT);
-	if (!object) {
-		if (!cache_quota_allows(l2->options.cache, account, fetch->classes[part], 1))
-			L2_COUNT(l2, load_no_quota, 1);
-		else if (cache_quota_full(l2->options.cache, account, fetch->classes[part]))
-			return false; /* the tenant's own chunks go first, some in each turn */
-		L2_COUNT(l2, load_no_room, 1);
-		l2_fetch_cut(fetch, fetch->loaded);
-		return true;
-	}
+	if (!object)
+		return no_room(l2, fetch, part);
 	fetch->load_part = part;
 	send_load(l2, fetch, part, digest, object);
 	fetch->load_part = part + 1;

@@ -119,7 +119,7 @@ static void clear_needs_the_token(void **state)
 	assert_int_equal(PROCESS_RUN("kvrailctl", &out, NULL, "clear", "--http", fixture->server.url, "--token-file",
 				 fixture->token_path),
 		0);
-	assert_string_equal(out.bytes, "0 chunks dropped, 0 kept because they are in use\n");
+	assert_string_equal(out.bytes, "0 chunks dropped, 0 kept because they are in use or pinned\n");
 	text_fini(&out);
 }
 
@@ -234,8 +234,8 @@ static int ask_liar(const char *bytes, bool closes, struct http_client_error *er
 {
 	struct text body = { NULL, 0, 0, false };
 	struct liar liar;
-	struct http_client_request request = { liar.url, "GET", "/status", NULL,
-		closes ? 60 * KVR_SECOND : 50 * KVR_MS };
+	struct http_client_request request = { liar.url, "GET", "/status", NULL, closes ? 60 * KVR_SECOND : 50 * KVR_MS,
+		NULL, 0 };
 	unsigned status = 0;
 	int result, ended;
 

@@ -71,6 +71,7 @@ void world_init(struct world *world, const struct world_options *options)
 	management.chunk_tokens = CHUNK_TOKENS;
 	management.quotas = options->quotas;
 	management.default_quota = options->default_quota;
+	management.pinned_bytes_max = options->pinned_bytes_max;
 	management.lock_ttl_ns = 300 * KVR_SECOND;
 	management.session_ttl_ns = 600 * KVR_SECOND;
 	management.silence_ns = options->silence_ns;
@@ -419,6 +420,9 @@ static void control_turn(struct world *world)
 			break;
 		case CONTROL_CLEAR_DONE:
 			world->clear_done++;
+			break;
+		case CONTROL_PIN_DONE:
+			world->pin_done++;
 			break;
 		case CONTROL_QUOTA_DONE:
 			world->quota_done++;

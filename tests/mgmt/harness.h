@@ -37,6 +37,7 @@ struct world_options {
 	uint64_t silence_ns, registration_grace_ns;
 	const struct tenant_quota *quotas; /* [WORLD_TENANTS], NULL: none */
 	struct cache_quota default_quota;
+	uint64_t pinned_bytes_max;
 	const struct prefetch_engine *prefetch;
 	bool no_memory; /* the control thread cannot get memory for the chunk table */
 };
@@ -56,7 +57,7 @@ struct world {
 	bool hold;        /* transfers wait for ask_finish */
 	bool hold_closed; /* transfers of a closed connection, too */
 	bool no_memory;
-	unsigned drained, status_done, clear_done, quota_done;
+	unsigned drained, status_done, clear_done, quota_done, pin_done;
 	unsigned wrong_bytes; /* words that a RETRIEVE found wrong */
 };
 

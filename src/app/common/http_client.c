@@ -106,8 +106,9 @@ static int exchange(
 	if (request->token && request->token[0])
 		text_append(&bytes, "Authorization: Bearer %s\r\n", request->token);
 	if (strcmp(request->method, "POST") == 0)
-		text_append(&bytes, "Content-Length: 0\r\n");
+		text_append(&bytes, "Content-Length: %zu\r\n", request->body_bytes);
 	text_append(&bytes, "\r\n");
+	text_append_bytes(&bytes, request->body, request->body_bytes);
 	error = bytes.failed ? -ENOMEM : send_all(stream, &bytes, until_ns);
 	if (!error)
 		error = receive_all(stream, answer, until_ns);

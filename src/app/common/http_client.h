@@ -17,6 +17,8 @@ struct http_client_request {
 	const char *path;   /* "/status" */
 	const char *token;  /* bearer; NULL or "": none */
 	uint64_t timeout_ns;
+	const void *body; /* of a POST */
+	size_t body_bytes;
 };
 
 /*

@@ -26,7 +26,7 @@ int kvrailctl_print(const struct text *out)
 
 bool kvrailctl_fetch_status(const struct kvrailctl_settings *settings, struct text *page)
 {
-	struct http_client_request request = { settings->http, "GET", "/status", NULL, settings->timeout_ns };
+	struct http_client_request request = { settings->http, "GET", "/status", NULL, settings->timeout_ns, NULL, 0 };
 	struct http_client_error error;
 	unsigned status = 0;
 

@@ -289,7 +289,7 @@ static void check_socket(struct check *check)
 static void check_pages_of_server(struct check *check)
 {
 	struct http_client_request request = { check->settings->http, "GET", "/readyz", NULL,
-		check->settings->timeout_ns };
+		check->settings->timeout_ns, NULL, 0 };
 	struct text answer = { NULL, 0, 0, false };
 	struct http_client_error error;
 	unsigned status = 0;

@@ -18,6 +18,13 @@ struct kvrailctl_settings {
 	uint64_t timeout_ns;
 	bool json;
 	char token_file[256];
+	char tenant[64];
+	char quota[64];
+	char pin_name[64];
+	char model[256];
+	char dtype[64];
+	char salt[256];
+	char tokens[256];
 	uint64_t interval_ns;
 	uint32_t count;
 	char socket[128];
@@ -37,6 +44,9 @@ int kvrailctl_status(const struct kvrailctl_settings *settings);
 int kvrailctl_sessions(const struct kvrailctl_settings *settings);
 int kvrailctl_top(const struct kvrailctl_settings *settings);
 int kvrailctl_clear(const struct kvrailctl_settings *settings);
+int kvrailctl_quota(const struct kvrailctl_settings *settings);
+int kvrailctl_pin(const struct kvrailctl_settings *settings);
+int kvrailctl_unpin(const struct kvrailctl_settings *settings);
 int kvrailctl_check(const struct kvrailctl_settings *settings);
 int kvrailctl_topo(const struct kvrailctl_settings *settings);
 
@@ -44,6 +54,22 @@ int kvrailctl_topo(const struct kvrailctl_settings *settings);
 int kvrailctl_complain(const char *format, ...) KVR_PRINTF(1, 2);
 /* Prints and returns the exit code. */
 int kvrailctl_print(const struct text *out);
+
+/* change.c: a POST with the operator's token. The answer of 200 is appended, and the code is PROGRAM_GOOD; else it was complained
+ * about, and it is the exit code. */
+struct kvrailctl_change {
+	const char *command;
+	const char *path;
+	const void *body;
+	size_t body_bytes;
+};
+int kvrailctl_change(
+	const struct kvrailctl_settings *settings, const struct kvrailctl_change *change, struct text *answer);
+/* Appends "?name=value", or "&name=value" behind others, escaped. */
+void kvrailctl_argument(struct text *path, const char *name, const char *value);
+
+/* tokens.c: token ids of a file, decimal numbers with blanks, commas or brackets between them; to be freed. False after a complaint. */
+bool kvrailctl_read_tokens(const char *path, uint32_t **tokens, size_t *count);
 
 /* api.c: the page as it came, and as JSON. NULL after a complaint. */
 bool kvrailctl_fetch_status(const struct kvrailctl_settings *settings, struct text *page);
@@ -58,6 +84,9 @@ const json_t *status_array(const json_t *status, const char *path);
 /* status.c: one frame for people, also of top. */
 void status_head(const json_t *status, struct text *out);
 void status_models(const json_t *status, struct text *out);
+/* Tenants with what they hold and may; with `all` also where nothing is limited and nothing held. */
+void status_tenants(const json_t *status, bool all, struct text *out);
+void status_pins(const json_t *status, struct text *out);
 
 KVR_END_C
 

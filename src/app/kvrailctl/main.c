@@ -15,6 +15,9 @@ static const struct {
 	{ "top", kvrailctl_top },
 	{ "sessions", kvrailctl_sessions },
 	{ "clear", kvrailctl_clear },
+	{ "quota", kvrailctl_quota },
+	{ "pin", kvrailctl_pin },
+	{ "unpin", kvrailctl_unpin },
 	{ "check", kvrailctl_check },
 	{ "topo", kvrailctl_topo },
 };

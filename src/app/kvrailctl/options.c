@@ -12,9 +12,21 @@ static const struct option_spec specs[] = {
 	{ "timeout", OPTION_TIME, AT(timeout_ns), 0, "5s", "10ms", "10m", "Options",
 		"the longest that an answer may take" },
 	{ "json", OPTION_BOOL, AT(json), 0, "no", NULL, NULL, "Options",
-		"status, sessions, clear: print JSON as kvraild gives it; topo: the plan as JSON" },
+		"status, sessions, clear, quota, pin, unpin: print JSON as kvraild gives it; topo: the plan as JSON" },
 	{ "token-file", OPTION_TEXT, TEXT(token_file), NULL, NULL, NULL, "Options",
-		"clear: file with the token that kvraild was given as --admin-token-file" },
+		"clear, quota, pin, unpin: file with the token that kvraild was given as --admin-token-file" },
+	{ "tenant", OPTION_TEXT, TEXT(tenant), "default", NULL, NULL, "Options", "quota, pin: the tenant" },
+	{ "quota", OPTION_TEXT, TEXT(quota), NULL, NULL, NULL, "Options",
+		"quota: the tenant's limits in L1 from now on, SOFT:HARD, each a size or none; default: those of --default-quota" },
+	{ "name", OPTION_TEXT, TEXT(pin_name), NULL, NULL, NULL, "Options", "pin, unpin: what the pin is called" },
+	{ "model", OPTION_TEXT, TEXT(model), NULL, NULL, NULL, "Options",
+		"pin: name of the model as its engine registers it, see kvrailctl status" },
+	{ "dtype", OPTION_TEXT, TEXT(dtype), NULL, NULL, NULL, "Options",
+		"pin: its dtype, where the tenant has several models of that name" },
+	{ "salt", OPTION_TEXT, TEXT(salt), NULL, NULL, NULL, "Options",
+		"pin: the salt that the requests have; default: none" },
+	{ "tokens", OPTION_TEXT, TEXT(tokens), NULL, NULL, NULL, "Options",
+		"pin: file with the token ids of the prefix, decimal numbers with blanks, commas or brackets between them; - : standard input" },
 	{ "interval", OPTION_TIME, AT(interval_ns), 0, "1s", "10ms", "1h", "Options", "top: time between two looks" },
 	{ "count", OPTION_U32, AT(count), 0, "0", NULL, NULL, "Options",
 		"top: so many frames; 0: until it is interrupted, and one where the output is no terminal" },
@@ -43,6 +55,9 @@ const struct option_table kvrailctl_options = { "kvrailctl", "the operator's too
 	"  top         rates of operations, again and again\n"
 	"  sessions    sessions and locks\n"
 	"  clear       drops all chunks that are not in use\n"
+	"  quota       what tenants hold in L1 and may; with --quota: sets it\n"
+	"  pin         keeps a prefix in L1; without --tokens: lists what is kept\n"
+	"  unpin       keeps it no longer\n"
 	"  check       whether this machine is ready for kvraild, and whether one runs\n"
 	"  topo        the machine, where kvrail's threads and memory belong on it, and why",
 	specs, KVR_COUNT_OF(specs) };

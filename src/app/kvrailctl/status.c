@@ -310,10 +310,21 @@ static void append_plan(const json_t *status, struct text *out)
 		text_append(out, "warning: %s\n", json_is_string(warning) ? json_string_value(warning) : "");
 }
 
+static void append_tenants(const json_t *status, struct text *out)
+{
+	text_append(out, "\n");
+	status_tenants(status, false, out);
+	if (json_array_size(status_array(status, "pins")) == 0)
+		return;
+	text_append(out, "\n");
+	status_pins(status, out);
+}
+
 static void frame_status(const json_t *status, struct text *out)
 {
 	status_head(status, out);
 	status_models(status, out);
+	append_tenants(status, out);
 	append_clients(status, out);
 	append_areas(status, out);
 	append_places(status, out);

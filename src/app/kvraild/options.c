@@ -31,7 +31,7 @@ static const struct option_spec specs[] = {
 	{ "http", OPTION_TEXT, TEXT(http), "127.0.0.1:9464", NULL, NULL, "Addresses",
 		"HOST:PORT of /healthz, /readyz, /status and /metrics; off: none" },
 	{ "admin-token-file", OPTION_TEXT, TEXT(admin_token_file), NULL, NULL, NULL, "Addresses",
-		"file with the bearer token of POST /clear, 16 characters at least; without it that is refused" },
+		"file with the bearer token of what changes something (POST /clear, /quota, /pin, /unpin), 16 characters at least; without it that is refused" },
 
 	{ "device", OPTION_TEXT, TEXT(device), NULL, NULL, NULL, "RDMA device",
 		"name of the device that --listen uses, as mlx5_0; default: the first that is active" },
@@ -64,6 +64,8 @@ static const struct option_spec specs[] = {
 		"percent of L1 in use above which eviction begins by itself; 100: only when a STORE needs room" },
 	{ "evict-low", OPTION_U32, AT(evict_low), 0, "100", "1", "100", "Memory",
 		"percent of L1 in use down to which it goes on" },
+	{ "pin-limit", OPTION_U32, AT(pin_limit), 0, "25", "0", "90", "Memory",
+		"percent of L1 that prefixes pinned by kvrailctl pin may take together" },
 
 	{ "gpu", OPTION_CHOICE, AT(gpu), 0, "auto", "auto|on|off", NULL, "GPUs",
 		"reach clients' GPU memory on this host; auto: when there is a GPU; on: without one the server does not start" },

@@ -41,7 +41,7 @@ struct kvraild_settings {
 	uint32_t chunk_tokens;
 	uint32_t chunks_initial;
 	char l1_keep[256];
-	uint32_t evict_high, evict_low;
+	uint32_t evict_high, evict_low, pin_limit;
 	char cores[256];
 	uint32_t poll_cores, realtime;
 	uint32_t wait;

@@ -209,6 +209,7 @@ static int start_server(struct daemon *daemon, char *detail)
 	options.tenants = daemon->plan->tenants;
 	options.tenant_count = daemon->plan->tenant_count;
 	options.default_quota = daemon->plan->default_quota;
+	options.pinned_bytes_max = settings->l1_bytes / 100 * settings->pin_limit;
 	options.require_tenant = settings->require_tenant;
 	options.trust_tcp = settings->trust_tcp;
 	options.version = "kvraild " KVRAIL_VERSION;
