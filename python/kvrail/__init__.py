@@ -1,7 +1,7 @@
 """kvrail: client of the KV-cache server for LLM inference. kvrail.sglang, kvrail.vllm and kvrail.tensorrt_llm are
 connectors."""
 from ._tokens import History, Tokens
-from .client import Client, Memory, Registration, Session
+from .client import Client, Mark, Memory, Registration, Session
 from .errors import KvrailError
 from .memory import LAYOUTS, Extent, Layout, Plane, address_of, extent
 from .results import (
@@ -46,6 +46,7 @@ __all__ = [
     "Info",
     "KvrailError",
     "Layout",
+    "Mark",
     "Memory",
     "Plane",
     "Registration",

@@ -17,7 +17,7 @@ from ._tokens import Tokens
 from .errors import KvrailError
 from .memory import Layout
 from .results import FAILED, HEALTH, Closing, Info, Result, failed, ns, result, text_of
-from .ticket import Ticket, Watcher
+from .ticket import Ticket, Watcher, stream_handle
 
 TokenLike = Union[Tokens, Sequence[int], Any]
 BlockLike = Union[Tokens, Sequence[int], Any]
@@ -182,6 +182,18 @@ class Client(Closing):
         finally:
             self._leave()
 
+    def mark(self) -> "Mark":
+        """A point that the engine will reach: transfers `after` it do not touch their blocks before."""
+        out = ffi.new("kvr_mark *")
+        handle = self._enter()
+        try:
+            code = lib.kvr_mark_new(handle, out)
+            if code:
+                raise failed(code)
+        finally:
+            self._leave()
+        return Mark(self, out[0])
+
     # -- memory and registrations ----
 
     def alloc(self, nbytes: int) -> "Memory":
@@ -251,6 +263,37 @@ class Client(Closing):
         if watcher is None:
             watcher = self._watchers[loop] = Watcher(self, loop)
         return watcher
+
+
+class Mark:
+    """A point in the engine's work (Client.mark). One that is never reached holds its transfers back for ever."""
+
+    __slots__ = ("client", "number")
+
+    def __init__(self, client: Client, number: int) -> None:
+        self.client = client
+        self.number = number
+
+    def reach(self) -> None:
+        """It is reached now."""
+        handle = self.client._enter()
+        try:
+            code = lib.kvr_mark_reach(handle, self.number)
+            if code:
+                raise failed(code)
+        finally:
+            self.client._leave()
+
+    def record(self, stream: Any) -> None:
+        """It is reached when all that was launched on this CUDA stream (a handle, or PyTorch's object) has ended. The
+        stream's context must be current."""
+        handle = self.client._enter()
+        try:
+            code = lib.kvr_stream_mark(handle, self.number, stream_handle(stream))
+            if code:
+                raise failed(code)
+        finally:
+            self.client._leave()
 
 
 class Memory(Closing):
@@ -462,12 +505,27 @@ class Session(Closing):
     def submit_query(self, wait: float = 0.0, early: bool = False) -> "Ticket":
         return self._submit(lambda handle, out: lib.kvr_submit_query(handle, int(wait * 1e9), early, out))
 
-    def submit_retrieve(self, first: int, count: int, blocks: BlockLike, skip_tokens: int = 0) -> "Ticket":
+    def submit_retrieve(
+        self,
+        first: int,
+        count: int,
+        blocks: BlockLike,
+        skip_tokens: int = 0,
+        *,
+        layers: int = 0,
+        after: Optional[Mark] = None,
+    ) -> "Ticket":
+        """layers: that the ticket's wait_layer and stream_wait_layer tell apart."""
         transfer, outcomes, keep = _transfer(first, count, blocks, skip_tokens)
+        transfer.layers = layers
+        transfer.after = after.number if after is not None else 0
         return self._submit(lambda handle, out: lib.kvr_submit_retrieve(handle, transfer, out), outcomes)
 
-    def submit_store(self, first: int, count: int, blocks: BlockLike) -> "Ticket":
+    def submit_store(
+        self, first: int, count: int, blocks: BlockLike, *, after: Optional[Mark] = None
+    ) -> "Ticket":
         transfer, outcomes, keep = _transfer(first, count, blocks, 0)
+        transfer.after = after.number if after is not None else 0
         return self._submit(lambda handle, out: lib.kvr_submit_store(handle, transfer, out), outcomes)
 
     def submit_free_locks(self, first: int, count: int, all_ranks: bool = False) -> "Ticket":

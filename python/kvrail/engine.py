@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ._tokens import History, Tokens
-from .client import Client, Registration, Session
+from .client import Client, Mark, Registration, Session
 from .errors import KvrailError
 from .memory import Extent, Layout, MemoryLike, Plane, extent
 from .results import HEALTHY
@@ -219,6 +219,24 @@ def synchronize(tensor: object) -> None:
         torch.cuda.current_stream(getattr(tensor, "device", None)).synchronize()
 
 
+def mark_after(client: Client, tensor: object) -> Optional[Mark]:
+    """What the engine has queued on its current stream until now, as a mark for transfers: this process does not wait
+    for it. None: it has happened already, or was waited for because this CUDA can't tell."""
+    if not is_cuda(tensor):
+        return None
+    import torch
+
+    device = getattr(tensor, "device", None)
+    try:
+        mark = client.mark()
+        with torch.cuda.device(device):
+            mark.record(torch.cuda.current_stream(device))
+        return mark
+    except KvrailError:
+        synchronize(tensor)
+        return None
+
+
 def host_numbers(numbers: Any) -> Any:
     """A buffer of 64-bit integers in host memory from a tensor on any device, or from what is one already."""
     if hasattr(numbers, "detach"):
@@ -237,6 +255,7 @@ __all__ = [
     "host_numbers",
     "identity",
     "is_cuda",
+    "mark_after",
     "model_name",
     "page_planes",
     "synchronize",

@@ -9,15 +9,23 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Set
 
 from .client import Registration, Session
-from .engine import Link, synchronize
+from .engine import Link, is_cuda, mark_after
 from .errors import KvrailError
 from .planner import Load, Plan, Store
 from .results import DELIVERED, SKIPPED
 from .ticket import Ticket
 
 
+LAYERS_MAX = 512  # that a RETRIEVE tells apart
+
+
 class Mover:
-    def __init__(self, link: Link, registration: Registration, block_tokens: int, stores: bool, tensor: Any) -> None:
+    """layers: of the registration, for engines that wait for each; 0: they wait for all."""
+
+    def __init__(
+        self, link: Link, registration: Registration, block_tokens: int, stores: bool, tensor: Any, layers: int = 0
+    ) -> None:
+        self._layers = layers if layers <= LAYERS_MAX else 0
         self._link = link
         self._registration = registration
         self._block = block_tokens
@@ -42,21 +50,49 @@ class Mover:
     def start(self, plan: Plan) -> None:
         for request_id in plan.drain:
             self.drain(request_id)
+        after = mark_after(self._link.client, self._tensor) if plan.loads and self._link.healthy else None
         for load in plan.loads:
             ticket = None
             try:
                 if self._link.healthy:
-                    synchronize(self._tensor)
                     count = len(load.blocks) * self._block // self._link.chunk_tokens
-                    ticket = self._session(load).submit_retrieve(load.first, count, load.blocks, load.skip)
+                    layers = self._layers if load.wait else 0
+                    ticket = self._session(load).submit_retrieve(
+                        load.first, count, load.blocks, load.skip, layers=layers, after=after
+                    )
                 else:
                     self._link.warn("loads are given up while the server is away")
             except Exception as error:
                 self._link.warn("a load failed: %s", error)
             self._loading[load.request_id] = (load, ticket)
 
+    def wait_layer(self, layer: int) -> None:
+        """The forward pass is about to use this layer: what it launches from now on waits for it, or, where the KV is in
+        host memory, it does. A load that fails lets it through, and is reported when the pass is over."""
+        if not self._layers:
+            return self.wait()
+        for load, ticket in self._loading.values():
+            if not load.wait or ticket is None:
+                continue
+            try:
+                if is_cuda(self._tensor):
+                    self._stream_wait(ticket, layer)
+                else:
+                    ticket.wait_layer(layer)
+            except KvrailError as error:
+                if not ticket.ended:
+                    self._link.warn("a layer could not be waited for: %s", error)
+                    self.wait()
+                    return
+
+    def _stream_wait(self, ticket: Ticket, layer: int) -> None:
+        import torch
+
+        with torch.cuda.device(self._tensor.device):
+            ticket.stream_wait_layer(layer, torch.cuda.current_stream(self._tensor.device))
+
     def wait(self) -> None:
-        """For loads that the forward pass is about to use."""
+        """For loads that the forward pass is about to use, or has used."""
         for request_id, (load, ticket) in list(self._loading.items()):
             if load.wait:
                 self._ended(load, ticket, forever=True)
@@ -91,14 +127,15 @@ class Mover:
     def save(self, plan: Plan) -> None:
         if not plan.stores:
             return
-        if self._stores:
-            synchronize(self._tensor)
+        after = None
+        if self._stores and self._link.healthy:
+            after = mark_after(self._link.client, self._tensor)
         for store in plan.stores:
             tickets = self._storing.setdefault(store.request_id, [])
             try:
                 if self._stores and self._link.healthy:
                     count = len(store.blocks) * self._block // self._link.chunk_tokens
-                    tickets.append(self._session(store).submit_store(store.first, count, store.blocks))
+                    tickets.append(self._session(store).submit_store(store.first, count, store.blocks, after=after))
             except Exception as error:
                 self._link.warn("a store failed: %s", error)
 

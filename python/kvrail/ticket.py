@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _WAIT_PIECE_NS = 100_000_000
 
 
+def stream_handle(stream: Any) -> Any:
+    return ffi.cast("void *", int(getattr(stream, "cuda_stream", stream)))
+
+
 class Ticket:
     """A request under way: to be polled, waited for, or awaited. While a transfer's ticket is not done, its blocks are
     the server's. A ticket holds its place in the client until it is done and was looked at."""
@@ -98,6 +102,38 @@ class Ticket:
                 return self._outcome()
             if until is not None and piece <= 0:
                 raise KvrailError(errno.ETIMEDOUT, "not done yet: the ticket stays, and a transfer's memory is the server's")
+
+    def wait_layer(self, layer: int, timeout: Optional[float] = None) -> None:
+        """Returns when that layer of a RETRIEVE with `layers` is there. It must still be waited for, and its result
+        looked at. Raises what the request failed with; KvrailError(ETIMEDOUT) when the time is up."""
+        until = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        while not self._done:
+            piece = _WAIT_PIECE_NS if until is None else min(_WAIT_PIECE_NS, until - time.monotonic_ns())
+            handle = self.client._enter()
+            try:
+                code = lib.kvr_wait_layer(handle, self.number, layer, max(piece, 0))
+            finally:
+                self.client._leave()
+            if code == 0:
+                return
+            if code == -errno.ERANGE or (code != -errno.ETIMEDOUT and not self._look(None)):
+                raise failed(code)
+            if code == -errno.ETIMEDOUT and not self._look(None) and until is not None and piece <= 0:
+                raise KvrailError(errno.ETIMEDOUT, f"layer {layer} is not there yet")
+        self._outcome()
+
+    def stream_wait_layer(self, layer: int, stream: Any) -> None:
+        """What is launched on this CUDA stream (a handle, or PyTorch's object) from now on waits for the layer; nobody
+        else does. The stream's context must be current."""
+        if self._done:
+            return
+        handle = self.client._enter()
+        try:
+            code = lib.kvr_stream_wait_layer(handle, self.number, layer, stream_handle(stream))
+        finally:
+            self.client._leave()
+        if code == -errno.ERANGE or (code and not self._look(None)):
+            raise failed(code)
 
     def cancel(self) -> None:
         """Asks the server to stop it. It must still be waited for. Harmless when it is done."""

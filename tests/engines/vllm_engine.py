@@ -113,6 +113,19 @@ class Worker:
                 )
         self.checked += end - begin
 
+    def seen(self, layer: int, blocks: List[int], begin: int, end: int) -> List[Any]:
+        """What a forward pass would read of a load's tokens in this layer now."""
+        where = self.cells(blocks, begin, end)
+        return [view[where].copy() for view in self.planes(list(self.caches.values())[layer])]
+
+    def check_seen(self, what: str, layer: int, seen: List[Any], load: Tuple[Any, ...], bad: Set[int]) -> None:
+        tokens, blocks, begin, end = load
+        good = numpy.array([block not in bad for block in self.cells(blocks, begin, end)[0]], dtype=bool)
+        for plane, values in enumerate(seen):
+            wanted = kv_of(fingerprints(tokens)[begin:end], layer, plane, self.rank)
+            wrong = (values != wanted.reshape((-1,) + (1,) * (values.ndim - 1))).reshape(end - begin, -1).any(axis=1) & good
+            assert not wrong.any(), f"{what}: rank {self.rank} layer {layer} was not there when it was used: {numpy.nonzero(wrong)[0]}"
+
     def step(self, metadata: Any, work: List[Any], finished: Set[str], loads: Dict[str, Any], check: List[Any]) -> Tuple[Any, ...]:
         """One execute_model. check: what the last step has finished, while its blocks are as they were. work: (tokens,
         blocks, begin, end) to compute. loads: what a load brings, to be checked when it is reported."""
@@ -122,21 +135,24 @@ class Worker:
             self.connector.handle_preemptions(metadata)
         self.connector.bind_connector_metadata(metadata)
         self.connector.start_load_kv(None)
-        for name in self.caches:
+        seen: List[Tuple[str, int, List[Any]]] = []
+        for layer, name in enumerate(self.caches):
             self.connector.wait_for_layer_load(name)
-        errors: Set[int] = set()
-        if self.sync:
-            errors = self.connector.get_block_ids_with_load_errors()
-            for id, (tokens, blocks, begin, end) in loads.items():
-                self.check(f"load of {id}", tokens, blocks, begin, end, errors)
+            if self.sync:
+                seen += [(id, layer, self.seen(layer, *load[1:])) for id, load in loads.items()]
         for tokens, blocks, begin, end in work:
             self.compute(tokens, blocks, begin, end)
         for name, tensor in self.caches.items():
             self.connector.save_kv_layer(name, tensor, None)
         self.connector.wait_for_save()
         sent, received = self.connector.get_finished(finished)
-        errors |= self.connector.get_block_ids_with_load_errors()
+        errors: Set[int] = self.connector.get_block_ids_with_load_errors()
         self.connector.clear_connector_metadata()
+        for id, layer, values in seen:
+            self.check_seen(f"load of {id}", layer, values, loads[id], errors)
+        if self.sync:
+            for id, (tokens, blocks, begin, end) in loads.items():
+                self.check(f"load of {id}", tokens, blocks, begin, end, errors)
         if not self.sync:
             for id in received or ():
                 tokens, blocks, begin, end = loads[id]

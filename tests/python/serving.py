@@ -87,6 +87,7 @@ class Pool:
     BYTES = 512
 
     def __init__(self, client: kvrail.Client, **model: object) -> None:
+        self.client = client
         self.memory = client.alloc(2 * self.BLOCKS * self.BYTES)
         half = self.BLOCKS * self.BYTES
         planes = [kvrail.Plane(self.memory.address + i * half, self.BYTES, self.BYTES) for i in range(2)]

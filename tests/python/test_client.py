@@ -411,6 +411,67 @@ def test_clear_drops_what_is_not_in_use(client: kvrail.Client, pool: Pool) -> No
     session.end()
 
 
+def test_layers_of_a_retrieve_are_waited_for_one_by_one(pool: Pool) -> None:
+    for block in range(CHUNK // PAGE):
+        pool.fill(block, 50 + block)
+    with pool.registration.session("layers") as session:
+        session.tokens(range(CHUNK))
+        assert session.store(0, 1, range(CHUNK // PAGE)).complete
+        ticket = session.submit_retrieve(0, 1, range(20, 20 + CHUNK // PAGE), layers=2)
+        half = pool.BLOCKS * pool.BYTES
+        for layer in range(2):
+            ticket.wait_layer(layer, 20)
+            at = layer * half + 20 * pool.BYTES
+            assert pool.memory.view[at] == 50 and pool.memory.view[at + pool.BYTES] == 51
+        with pytest.raises(kvrail.KvrailError) as caught:
+            ticket.wait_layer(2, 20)
+        assert caught.value.name == "ERANGE"
+        assert ticket.wait(20).leading() == 1
+        ticket.wait_layer(0)  # it is over: nothing to wait for
+        session.end()
+
+
+def test_a_wait_for_a_layer_ends_with_its_time_or_with_the_request(server: Server, pool: Pool) -> None:
+    with pool.registration.session("never") as session:
+        session.tokens(range(CHUNK))
+        assert session.store(0, 1, range(CHUNK // PAGE)).complete
+        ticket = session.submit_retrieve(0, 1, range(20, 20 + CHUNK // PAGE), layers=2, after=pool.client.mark())
+        with pytest.raises(kvrail.KvrailError) as caught:
+            ticket.wait_layer(0, 0.02)
+        assert caught.value.name == "ETIMEDOUT" and not ticket.done()
+        server.kill()
+        with pytest.raises(kvrail.KvrailError) as caught:
+            ticket.wait_layer(0, 20)
+        assert caught.value.name == "ECONNRESET" and ticket.done()
+    server.start()
+
+
+def test_transfers_after_a_mark_wait_for_it(client: kvrail.Client, pool: Pool) -> None:
+    mark = client.mark()
+    with pool.registration.session("marks") as session:
+        session.tokens(range(CHUNK))
+        ticket = session.submit_store(0, 1, range(CHUNK // PAGE), after=mark)
+        for _ in range(20):
+            client.ping()
+        assert not ticket.done()
+        for block in range(CHUNK // PAGE):
+            pool.fill(block, 90 + block)  # what the engine computes meanwhile
+        mark.reach()
+        assert ticket.wait(20).complete
+        assert session.retrieve(0, 1, range(20, 20 + CHUNK // PAGE)).leading() == 1
+        assert pool.page(21) == bytes([91]) * (2 * pool.BYTES)
+        session.end()
+    with pytest.raises(kvrail.KvrailError) as caught:
+        kvrail.Mark(client, 12345678).reach()
+    assert caught.value.name == "EINVAL"
+
+
+def test_without_cuda_streams_are_refused_by_name(client: kvrail.Client) -> None:
+    with pytest.raises(kvrail.KvrailError) as caught:
+        client.mark().record(0)
+    assert caught.value.code == errno.EOPNOTSUPP
+
+
 def test_numpy_arrays_are_registered_as_they_are(client: kvrail.Client) -> None:
     numpy = pytest.importorskip("numpy")
     layers = [numpy.zeros((2, 8, PAGE, 2, 16), dtype=numpy.uint16) for _ in range(3)]

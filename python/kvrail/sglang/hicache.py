@@ -34,7 +34,7 @@ REQUEST_SECONDS = 30.0  # for a batch of pages, in a thread that nothing else wa
 DIGEST_BYTES = 32
 
 
-class KvrailStorage(HiCacheStorage):  # type: ignore[misc, unused-ignore]
+class KvrailStorage(HiCacheStorage):  # type: ignore[misc]
     """storage_config: SGLang's HiCacheStorageConfig. Connects when the pool is made known, and raises there if it must:
     SGLang does not start then."""
 

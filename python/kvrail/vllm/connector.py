@@ -35,6 +35,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._model = KvModel.of(vllm_config, kv_cache_config)
         self._scheduler: Optional[Planner] = None
         self._worker: Optional[Mover] = None
+        self._layers: Dict[str, int] = {}
         name = "vllm scheduler" if role == KVConnectorRole.SCHEDULER else f"vllm rank {self._model.rank}"
         self._link = Link(
             config.get("kvrail.url") or url_from(None, None),
@@ -119,7 +120,9 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
         layout = self._model.planes(kv_caches)
         registration = self._model.register(self._link.client, layout)
         tensor = next(iter(kv_caches.values()))
-        self._worker = Mover(self._link, registration, self._model.block_tokens, self._model.stores, tensor)
+        self._layers = self._model.layers(kv_caches)
+        count = len(set(self._layers.values()))
+        self._worker = Mover(self._link, registration, self._model.block_tokens, self._model.stores, tensor, count)
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         """Before blocks of preempted requests are used again. Where vLLM does not call it, start_load_kv does the
@@ -134,7 +137,7 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         if self._worker is not None:
-            self._worker.wait()
+            self._worker.wait_layer(self._layers.get(layer_name, max(self._layers.values())))
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
         """Stores go out for all layers together, in wait_for_save."""

@@ -129,6 +129,11 @@ class KvModel:
             blocks = min(blocks, count) if blocks else count
         return Layout(made, self.block_tokens, blocks, keep=dict(kv_caches))
 
+    def layers(self, kv_caches: Mapping[str, MemoryLike]) -> Dict[str, int]:
+        """Which layer of planes() each name has: one that shares another one's cache has its number."""
+        numbers: Dict[int, int] = {}
+        return {name: numbers.setdefault(extent(tensor).address, len(numbers)) for name, tensor in kv_caches.items()}
+
     def _layer(self, name: str, whole: Extent) -> tuple[List[Plane], int]:
         shape, stride = whole.shape, whole.stride
         if self.mla:
