@@ -77,7 +77,8 @@ static void http_connected(
 	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
 		if (peer) {
 			list_remove(&peer->node);
-			http->peer_count--;
+			/* At its limit libmicrohttpd listens no more, and begins again when it runs the next time. */
+			http->look |= http->peer_count-- > HTTP_CONNECTIONS_MAX - HTTP_SPARE;
 		}
 		free(peer);
 		*slot = NULL;
@@ -289,12 +290,13 @@ bool http_step(struct http *http, uint64_t now_ns)
 	if (!http->look && now_ns < http->timeout_ns && now_ns - http->looked_ns < HTTP_LOOK_NS)
 		return false;
 	http->looked_ns = now_ns;
+	http->look = false; /* what it hangs up now is for the next look */
 	MHD_run(http->daemon);
 	http->timeout_ns = UINT64_MAX;
 	if (MHD_get_timeout(http->daemon, &timeout_ms) == MHD_YES)
 		http->timeout_ns = now_ns + timeout_ms * KVR_MS;
 	/* It has more to do at once. */
-	http->look = http->timeout_ns == now_ns;
+	http->look |= http->timeout_ns == now_ns;
 	return http->handled;
 }
 
