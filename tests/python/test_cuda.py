@@ -108,3 +108,51 @@ def test_vllm_loads_into_gpu_blocks(server: Server, stacked: bool) -> None:
         assert torch.equal(tensor.index_select(axis, where), kept[name].narrow(axis, 0, count))
         assert bool((tensor.narrow(axis, 41, BLOCKS - 41) == -7).all())
     vllm.close()
+
+
+def test_vllm_layers_are_there_when_the_stream_uses_them(server: Server) -> None:
+    """Nothing waits for the load but the stream; and the load waits for what the stream still does with the blocks."""
+    from test_vllm import BLOCK, BLOCKS, KVConnectorRole, Vllm, configs
+
+    from kvrail.vllm import KvrailConnector as Connector
+
+    vllm = Vllm.__new__(Vllm)
+    vllm.caches = {
+        f"layer.{n}": torch.randn((2, BLOCKS, BLOCK, 2, 8), device="cuda").to(torch.float16) for n in range(4)
+    }
+    vllm_config, kv_cache_config = configs(server.url, extra={"kvrail.load_async": False})
+    vllm.scheduler = Connector(vllm_config, KVConnectorRole.SCHEDULER, kv_cache_config)
+    vllm.worker = Connector(vllm_config, KVConnectorRole.WORKER, kv_cache_config)
+    vllm.worker.register_kv_caches(vllm.caches)
+    tokens = list(range(500, 500 + 3 * CHUNK))
+    kept = {name: tensor.clone() for name, tensor in vllm.caches.items()}
+    vllm.store(tokens)
+    request = vllm.request("r", tokens + [1])
+    assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (len(tokens), False)
+    count = len(tokens) // BLOCK
+    blocks = [40 - i for i in range(count)]
+    vllm.alloc(request, blocks, len(tokens))
+    where = torch.tensor(blocks, device="cuda")
+    work = torch.randn((4096, 4096), device="cuda")
+    output = SimpleNamespace(
+        scheduled_new_reqs=[SimpleNamespace(req_id="r", num_computed_tokens=len(tokens), block_ids=(blocks + [50],))],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[], resumed_req_ids=set(), new_block_ids=[], num_computed_tokens=[]),
+        num_scheduled_tokens={"r": 1},
+    )
+    seen: Dict[str, Any] = {}
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(20):
+            work = torch.tanh(work @ work)
+        for tensor in vllm.caches.values():
+            tensor.fill_(-7)  # late, and yet before the load
+        vllm.worker.bind_connector_metadata(vllm.scheduler.build_connector_meta(output))
+        vllm.worker.start_load_kv(None)
+        for name, tensor in vllm.caches.items():
+            vllm.worker.wait_for_layer_load(name)
+            seen[name] = tensor.index_select(1, where)
+        vllm.worker.wait_for_save()
+        assert not vllm.worker.get_block_ids_with_load_errors()
+    torch.cuda.synchronize()
+    for name in vllm.caches:
+        assert torch.equal(seen[name], kept[name].narrow(1, 0, count))
+    vllm.close()
