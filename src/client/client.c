@@ -77,10 +77,17 @@ int client_create(const struct client_options *options, struct kvr_client **out)
 
 	if (!options->device || !options->connect || !options->user || !options_usable(options->user))
 		return -EINVAL;
+	if (options->rail_count > WIRE_RAILS_MAX - 1 ||
+		(options->rail_count > 0 && !options->device->driver->several_rails))
+		return -EINVAL;
 	client = calloc(1, sizeof(*client));
 	if (!client)
 		return -ENOMEM;
-	client->device = options->device;
+	client->rail_count = 1 + options->rail_count;
+	client->rails[0].device = options->device;
+	for (uint32_t i = 0; i < options->rail_count; i++)
+		client->rails[1 + i].device = options->rails[i];
+	client_rails_set_home(client, 0);
 	client->out_fd = -1;
 	client->event_fd = client->event_timer = -1;
 	list_init(&client->sessions);
@@ -108,8 +115,6 @@ int client_create(const struct client_options *options, struct kvr_client **out)
 
 static void client_free_memory(struct kvr_client *client)
 {
-	const struct verbs_driver *driver = client->device->driver;
-
 	for (uint32_t i = 0; i < CLIENT_REGISTRATIONS_MAX; i++) {
 		if (client->registrations[i].used)
 			registration_free(client, &client->registrations[i]);
@@ -117,12 +122,8 @@ static void client_free_memory(struct kvr_client *client)
 	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
 		struct client_region *region = &client->regions[i];
 
-		if (!region->mr)
-			continue;
-		driver->deregister_memory(region->mr);
-		region->mr = NULL;
-		if (region->allocated)
-			driver->release(client->device, (void *)(uintptr_t)region->address, region->length);
+		if (region->mr)
+			region_free(client, region);
 	}
 }
 
@@ -135,6 +136,8 @@ void client_destroy(struct kvr_client **pointer)
 		return;
 	driver = client->device->driver;
 	connection_lose(client, -ECONNRESET, "closed");
+	for (unsigned turn = 0; turn < 1000 && !client_rails_gone(client); turn++)
+		;
 	if (client->qp) {
 		/* Nobody is left to reuse the blocks: what the server still writes goes to memory that stays mapped on its side. */
 		for (unsigned turn = 0; client->started && turn < 1000 && !driver->qp_idle(client->qp); turn++)
@@ -191,7 +194,7 @@ uint64_t client_next_ns(const struct kvr_client *client)
 		return client->retry_ns;
 	if (client->state == CONNECTION_CLOSING)
 		return client->now_ns + KVR_MS;
-	return client->state < CONNECTION_READY ? client->attempt_ns : UINT64_MAX;
+	return client->state < CONNECTION_READY ? client->attempt_ns : client_rails_next_ns(client);
 }
 
 bool client_arm(struct kvr_client *client)

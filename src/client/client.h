@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "base/stream.h"
 #include "kvrail.h"
+#include "protocol/wire.h"
 #include "verbs/driver.h"
 
 KVR_BEGIN_C
@@ -21,6 +22,10 @@ KVR_BEGIN_C
 struct client_options {
 	const struct kvr_options *user; /* copied; url and driver are not looked at here */
 	struct verbs_device *device;    /* stays the caller's */
+	/* Further devices of the same driver, which has `several_rails`: the server may move data through all, and requests go through
+	 * another one when a connection is lost. The caller's. */
+	struct verbs_device *rails[WIRE_RAILS_MAX - 1];
+	uint32_t rail_count;
 	/* Begins a connection to the server: 0 and *stream, or -errno. Called by client_step on every attempt. */
 	int (*connect)(void *context, struct stream **stream);
 	void *context;

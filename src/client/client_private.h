@@ -34,6 +34,10 @@ KVR_BEGIN_C
 #define CLIENT_BACKOFF_MIN_NS (100 * KVR_MS)
 #define CLIENT_BACKOFF_MAX_NS (5 * KVR_SECOND)
 
+/* Credits that the client can use: receive buffers it has. */
+#define CLIENT_CREDITS_MAX 128u
+#define CLIENT_RECEIVE_FLAG ((uint64_t)1 << 32)
+
 enum connection_state {
 	CONNECTION_DOWN,      /* waits for retry_ns */
 	CONNECTION_HELLO,     /* HELLO is sent */
@@ -70,12 +74,32 @@ struct slot {
 	struct kvr_result result;
 };
 
+enum rail_state {
+	RAIL_DOWN,    /* waits for retry_ns */
+	RAIL_ASKED,   /* CONNECT is sent */
+	RAIL_UP,      /* the server may use it */
+	RAIL_CLOSING, /* lost: until its queue pair is idle something may still come through it */
+};
+
+/* A device of ours. The connection's requests go through one of them, its home; the server may move data through all. */
+struct client_rail {
+	struct verbs_device *device;
+	struct ibv_cq *cq;
+	struct ibv_mr *buffer_region;
+	/* of one that is not home */
+	enum rail_state state;
+	struct ibv_qp *qp;
+	bool started;
+	uint64_t retry_ns, backoff_ns, up_ns;
+};
+
 /* Memory that the server is to reach. */
 struct client_region {
 	uint64_t address, length;
-	struct ibv_mr *mr;
-	uint32_t users; /* registrations; the message area has one for ever */
-	bool announced; /* on this connection */
+	struct ibv_mr *mr;                  /* with the first device ... */
+	struct ibv_mr *mrs[WIRE_RAILS_MAX]; /* ... and with each */
+	uint32_t users;                     /* registrations; the message area has one for ever */
+	bool announced;                     /* on this connection */
 	bool announcing;
 	uint32_t number; /* the server's */
 	bool allocated;  /* by kvr_alloc: freed by kvr_free */
@@ -119,7 +143,14 @@ struct kvr_session {
 	uint32_t in_flight;        /* tickets */
 };
 
-enum control_operation { OPERATION_NONE, OPERATION_MEMORY, OPERATION_FORGET, OPERATION_REGISTER, OPERATION_UNREGISTER };
+enum control_operation {
+	OPERATION_NONE,
+	OPERATION_MEMORY,
+	OPERATION_FORGET,
+	OPERATION_REGISTER,
+	OPERATION_UNREGISTER,
+	OPERATION_RAIL
+};
 
 struct kvr_client {
 	pthread_mutex_t lock; /* kvrail.h's; client_* calls expect it held or no other thread */
@@ -131,7 +162,16 @@ struct kvr_client {
 	struct client_options options;
 	char *strings[8]; /* copies of the user's texts */
 	struct verbs_device *device;
-	bool owns_device;
+	bool owns_device; /* and those of all rails */
+	struct client_rail rails[WIRE_RAILS_MAX];
+	uint32_t rail_count;
+	uint32_t home; /* device, cq and buffer_region are those of this rail */
+	uint32_t rails_closing;
+	/* Replies that came while rails were closing: whoever reads one may reuse blocks that these may still write to. */
+	struct {
+		uint32_t index, length;
+	} held[CLIENT_CREDITS_MAX];
+	uint32_t held_count;
 	struct gpu_driver gpu; /* zeroed until GPU memory is registered */
 	struct stream_address address;
 	struct digester digester;
@@ -208,10 +248,6 @@ struct kvr_client {
 	size_t scratch_bytes;
 };
 
-/* Credits that the client can use: receive buffers it has. */
-#define CLIENT_CREDITS_MAX 128u
-#define CLIENT_RECEIVE_FLAG ((uint64_t)1 << 32)
-
 /* connection.c */
 bool connection_step(struct kvr_client *client);
 /* Begins to take the connection apart; tickets end when the queue pair is idle. */
@@ -223,6 +259,26 @@ struct wire_header connection_header(struct kvr_client *client, uint16_t type);
 void handshake_begin(struct kvr_client *client);
 void handshake_message(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes);
 
+/* rails.c */
+/* Each device's completion queue and region for messages. */
+KVR_MUST_CHECK int client_rails_create(struct kvr_client *client);
+void client_rails_destroy(struct kvr_client *client);
+/* Requests go through this one from now on; while nothing is connected. */
+void client_rails_set_home(struct kvr_client *client, uint32_t home);
+bool client_rails_step(struct kvr_client *client);
+/* The server says of these (bits) that they have failed. */
+void client_rails_out(struct kvr_client *client, uint32_t numbers);
+/* The connection is lost: all fail. True when nothing comes through them any more, and they are gone. */
+void client_rails_lose_all(struct kvr_client *client);
+bool client_rails_gone(struct kvr_client *client);
+/* One that may be asked for now; UINT32_MAX: none. */
+uint32_t client_rails_wanted(const struct kvr_client *client);
+void client_rails_ask(struct kvr_client *client, uint32_t number);
+void client_rails_refused(struct kvr_client *client, uint32_t number);
+void client_rails_connected(
+	struct kvr_client *client, uint32_t number, const struct wire_header *header, const uint8_t *bytes);
+uint64_t client_rails_next_ns(const struct kvr_client *client);
+
 /* registration.c */
 bool registration_step(struct kvr_client *client);
 void registration_message(struct kvr_client *client, const struct wire_header *header, const uint8_t *bytes);
@@ -233,6 +289,8 @@ void registration_free(struct kvr_client *client, struct client_registration *re
 uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t length);
 /* A new region over the range, registered with the device: 0 and *index, -ENOSPC, or the device's error. */
 KVR_MUST_CHECK int region_make(struct kvr_client *client, uint64_t address, uint64_t length, uint32_t *index);
+/* Deregisters it, and gives back what kvr_alloc had allocated, without asking. */
+void region_free(struct kvr_client *client, struct client_region *region);
 void region_release(struct kvr_client *client, uint32_t index);
 
 /* gpu.c: GPU memory of this process. */
@@ -263,6 +321,8 @@ void queue_destroy(struct kvr_client *client);
 KVR_MUST_CHECK int queue_connect(struct kvr_client *client);
 void queue_post_receives(struct kvr_client *client);
 bool queue_step(struct kvr_client *client);
+/* Reads the replies that were held. */
+void queue_read_held(struct kvr_client *client);
 /* Room for an encoded request of `length` bytes in the slot: its own buffer or a large one. NULL: -EBUSY (all large ones in use) or too big. */
 uint8_t *queue_room(struct kvr_client *client, struct slot *slot, size_t length, int *error);
 void queue_submit(struct kvr_client *client, struct slot *slot);

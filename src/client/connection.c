@@ -60,6 +60,7 @@ void connection_lose(struct kvr_client *client, int error, const char *format, .
 	connection_close_stream(client);
 	if (client->qp && client->started)
 		client->device->driver->qp_fail(client->qp);
+	client_rails_lose_all(client);
 	client->state = CONNECTION_CLOSING;
 }
 
@@ -109,6 +110,8 @@ static bool connection_closing_step(struct kvr_client *client)
 	const struct verbs_driver *driver = client->device->driver;
 	if (!connection_quiet(client))
 		return false;
+	if (!client_rails_gone(client))
+		return false;
 	if (client->qp) {
 		if (client->started && !driver->qp_idle(client->qp))
 			return false;
@@ -124,6 +127,9 @@ static bool connection_closing_step(struct kvr_client *client)
 		? CONNECTION_DOWN
 		: CONNECTION_FAILED;
 	connection_plan_retry(client);
+	/* It may have been the device. */
+	if (client->rail_count > 1)
+		client_rails_set_home(client, (client->home + 1) % client->rail_count);
 	return true;
 }
 
@@ -235,7 +241,7 @@ static bool connection_rests(const struct kvr_client *client)
 {
 	return client->state == CONNECTION_READY && client->operation == OPERATION_NONE && !client->unsettled &&
 		client->inbox.length == 0 && client->outbox.length == 0 && client->now_ns < client->look_ns &&
-		client->stream->ops->event_fd(client->stream) >= 0;
+		client->rails_closing == 0 && client->stream->ops->event_fd(client->stream) >= 0;
 }
 
 bool connection_step(struct kvr_client *client)
@@ -251,6 +257,8 @@ bool connection_step(struct kvr_client *client)
 	if (connection_rests(client))
 		return false;
 	client->look_ns = client->now_ns + CLIENT_LOOK_NS;
+	if (client->rail_count > 1)
+		busy |= client_rails_step(client);
 	busy |= connection_receive(client);
 	while (client->stream && connection_parse(client))
 		busy = true;

@@ -121,6 +121,7 @@ static void handshake_connect(struct kvr_client *client)
 		return;
 	}
 	request.header = connection_header(client, WIRE_CONNECT);
+	request.rail = client->home;
 	request.address = address;
 	client->state = CONNECTION_CONNECT;
 	connection_send(client, bytes, connect_request_encode(bytes, sizeof(bytes), &request));

@@ -109,9 +109,7 @@ void slot_done(
 
 int queue_create(struct kvr_client *client)
 {
-	const struct verbs_driver *driver = client->device->driver;
 	uint64_t count = CLIENT_SLOTS + CLIENT_CREDITS_MAX;
-	int error;
 
 	client->slots = calloc(CLIENT_SLOTS, sizeof(struct slot));
 	client->buffer_bytes = count * WIRE_INLINE_BYTES;
@@ -126,21 +124,12 @@ int queue_create(struct kvr_client *client)
 		list_init(&client->slots[i].node);
 		list_add_last(&client->free_slots, &client->slots[i].node);
 	}
-	error = driver->register_memory(
-		client->device, client->buffers, client->buffer_bytes, IBV_ACCESS_LOCAL_WRITE, &client->buffer_region);
-	if (error)
-		return error;
-	return driver->create_cq(client->device, 2 * CLIENT_SLOTS + 2 * CLIENT_CREDITS_MAX, &client->cq);
+	return client_rails_create(client);
 }
 
 void queue_destroy(struct kvr_client *client)
 {
-	const struct verbs_driver *driver = client->device->driver;
-
-	if (client->cq)
-		driver->destroy_cq(client->cq);
-	if (client->buffer_region)
-		driver->deregister_memory(client->buffer_region);
+	client_rails_destroy(client);
 	free(client->buffers);
 	free(client->slots);
 	free(client->scratch);
@@ -160,12 +149,12 @@ static int queue_create_large(struct kvr_client *client)
 	if (bytes > WIRE_MESSAGE_BYTES_MAX)
 		bytes = WIRE_MESSAGE_BYTES_MAX;
 	all = bytes * CLIENT_LARGE_BUFFERS + kvr_round_up(CLIENT_WORDS_BYTES, 4096);
-	error = client->device->driver->allocate(client->device, all, &address);
+	error = client->device->driver->allocate(client->rails[0].device, all, &address);
 	if (error)
 		return error;
 	error = region_make(client, (uint64_t)(uintptr_t)address, all, &region);
 	if (error) {
-		client->device->driver->release(client->device, address, all);
+		client->device->driver->release(client->rails[0].device, address, all);
 		return error;
 	}
 	client->regions[region].users++;
@@ -440,6 +429,27 @@ static void queue_failed(struct kvr_client *client, enum ibv_wc_status status)
 		verbs_blame_text(verdict->blame), (int)status, verdict->hint[0] ? ": " : "", verdict->hint);
 }
 
+static const uint8_t *receive_at(const struct kvr_client *client, uint32_t index)
+{
+	return client->buffers + (uint64_t)(CLIENT_SLOTS + index) * WIRE_INLINE_BYTES;
+}
+
+/* Every reply names the rails that are out. Until ours of that number are idle it is not read. */
+static bool queue_hold(struct kvr_client *client, uint32_t index, uint32_t length)
+{
+	struct wire_header header;
+	struct wire_error error;
+
+	if (length >= WIRE_HEADER_BYTES && !wire_header_decode(receive_at(client, index), length, &header, &error) &&
+		header.flags)
+		client_rails_out(client, header.flags);
+	if (client->rails_closing == 0)
+		return false;
+	client->held[client->held_count].index = index;
+	client->held[client->held_count++].length = length;
+	return true;
+}
+
 static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 {
 	static const char unsent[] =
@@ -461,9 +471,23 @@ static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 	}
 	if (!(wc->wr_id & CLIENT_RECEIVE_FLAG) || client->state == CONNECTION_CLOSING)
 		return;
-	queue_reply(client, client->buffers + (uint64_t)(CLIENT_SLOTS + index) * WIRE_INLINE_BYTES, wc->byte_len);
+	if (client->rail_count > 1 && queue_hold(client, index, wc->byte_len))
+		return;
+	queue_reply(client, receive_at(client, index), wc->byte_len);
 	if (client->state != CONNECTION_CLOSING)
 		queue_post_receive(client, index);
+}
+
+void queue_read_held(struct kvr_client *client)
+{
+	uint32_t count = client->held_count;
+
+	client->held_count = 0;
+	for (uint32_t i = 0; i < count && client->state != CONNECTION_CLOSING; i++) {
+		queue_reply(client, receive_at(client, client->held[i].index), client->held[i].length);
+		if (client->state != CONNECTION_CLOSING)
+			queue_post_receive(client, client->held[i].index);
+	}
 }
 
 bool queue_step(struct kvr_client *client)
@@ -491,4 +515,5 @@ void queue_end_all(struct kvr_client *client, int error, const char *text)
 			slot_free(client, slot);
 	}
 	client->in_flight = 0;
+	client->held_count = 0;
 }

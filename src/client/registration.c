@@ -26,6 +26,43 @@ uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t
 	return UINT32_MAX;
 }
 
+static void region_deregister(struct kvr_client *client, struct client_region *region)
+{
+	for (uint32_t i = 0; i < client->rail_count; i++) {
+		if (region->mrs[i])
+			client->device->driver->deregister_memory(region->mrs[i]);
+		region->mrs[i] = NULL;
+	}
+	region->mr = NULL;
+}
+
+void region_free(struct kvr_client *client, struct client_region *region)
+{
+	region_deregister(client, region);
+	if (region->allocated)
+		client->device->driver->release(
+			client->rails[0].device, (void *)(uintptr_t)region->address, region->length);
+}
+
+/* With each device. */
+static int region_register(struct kvr_client *client, struct client_region *region, uint64_t address, uint64_t length)
+{
+	for (uint32_t i = 0; i < client->rail_count; i++) {
+		int error = client->device->driver->register_memory(
+			client->rails[i].device, (void *)(uintptr_t)address, length, REGION_ACCESS, &region->mrs[i]);
+
+		if (!error)
+			continue;
+		region->mrs[i] = NULL;
+		region_deregister(client, region);
+		error_text_set("%llu bytes at 0x%llx can't be registered with %s: %s", (unsigned long long)length,
+			(unsigned long long)address, client->rails[i].device->name, strerror(-error));
+		return error;
+	}
+	region->mr = region->mrs[0];
+	return 0;
+}
+
 int region_make(struct kvr_client *client, uint64_t address, uint64_t length, uint32_t *index)
 {
 	struct client_region *region = client->regions;
@@ -44,14 +81,9 @@ int region_make(struct kvr_client *client, uint64_t address, uint64_t length, ui
 	error = region->on_gpu ? client_gpu_export(client, address, length, &region->gpu) : 0;
 	if (error)
 		return error;
-	error = client->device->driver->register_memory(
-		client->device, (void *)(uintptr_t)address, length, REGION_ACCESS, &region->mr);
-	if (error) {
-		region->mr = NULL;
-		error_text_set("%llu bytes at 0x%llx can't be registered with %s: %s", (unsigned long long)length,
-			(unsigned long long)address, client->device->name, strerror(-error));
+	error = region_register(client, region, address, length);
+	if (error)
 		return error;
-	}
 	region->address = address;
 	region->length = length;
 	*index = (uint32_t)(region - client->regions);
@@ -66,10 +98,7 @@ void region_release(struct kvr_client *client, uint32_t index)
 
 	if (region->users > 0 || (region->allocated && !region->unwanted) || region->announced || region->announcing)
 		return;
-	client->device->driver->deregister_memory(region->mr);
-	region->mr = NULL;
-	if (region->allocated)
-		client->device->driver->release(client->device, (void *)(uintptr_t)region->address, region->length);
+	region_free(client, region);
 }
 
 void registration_free(struct kvr_client *client, struct client_registration *registration)
@@ -132,8 +161,20 @@ static void operation_memory(struct kvr_client *client, uint32_t index)
 	request.length = region->length;
 	request.offset = description.offset;
 	request.kind = description.kind;
-	request.rkey_count = description.kind == MEMORY_REMOTE ? 1 : 0;
+	request.rkey_count = description.kind == MEMORY_REMOTE ? client->rail_count : 0;
 	request.rkeys[0] = description.rkey;
+	for (uint32_t i = 1; i < request.rkey_count; i++) {
+		struct verbs_export other;
+
+		error = client->device->driver->export_memory(region->mrs[i], &other);
+		if (error)
+			break;
+		request.rkeys[i] = other.rkey;
+	}
+	if (error) {
+		connection_lose(client, error, "memory can't be described to the server: %s", strerror(-error));
+		return;
+	}
 	if (region->on_gpu) {
 		request.kind = MEMORY_DEVICE;
 		request.device = region->gpu.ordinal;
@@ -233,6 +274,9 @@ static enum control_operation operation_next(const struct kvr_client *client, ui
 		if (registration->used && !registration->wanted)
 			return OPERATION_UNREGISTER;
 	}
+	*index = client_rails_wanted(client);
+	if (*index != UINT32_MAX)
+		return OPERATION_RAIL;
 	for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
 		*index = i;
 		if (client->regions[i].mr && client->regions[i].users == 0 && client->regions[i].announced)
@@ -248,6 +292,7 @@ bool registration_step(struct kvr_client *client)
 		[OPERATION_FORGET] = operation_forget,
 		[OPERATION_REGISTER] = operation_register,
 		[OPERATION_UNREGISTER] = operation_unregister,
+		[OPERATION_RAIL] = client_rails_ask,
 	};
 
 	if (client->operation != OPERATION_NONE)
@@ -305,6 +350,11 @@ static void operation_refused(struct kvr_client *client, const struct wire_heade
 		connection_lose(client, -EPROTO, "an error reply is malformed: %s", error.what);
 		return;
 	}
+	if (client->operation == OPERATION_RAIL) {
+		log_debug("client: rail %u was refused: %.*s", index, (int)reply.text.length, reply.text.bytes);
+		client_rails_refused(client, index);
+		return;
+	}
 	/* Memory that the server can't reach fails the registrations that use it. */
 	for (uint32_t i = 0; i < CLIENT_REGISTRATIONS_MAX; i++) {
 		struct client_registration *registration = &client->registrations[i];
@@ -351,6 +401,9 @@ static void operation_done(struct kvr_client *client, const struct wire_header *
 		region->announced = true;
 		region->number = memory.region;
 		break;
+	case OPERATION_RAIL:
+		client_rails_connected(client, client->operation_index, header, bytes);
+		break;
 	case OPERATION_FORGET:
 		region->announced = false;
 		region_release(client, client->operation_index);
@@ -387,6 +440,7 @@ void registration_message(struct kvr_client *client, const struct wire_header *h
 		[OPERATION_FORGET] = WIRE_FORGET_MEMORY_REPLY,
 		[OPERATION_REGISTER] = WIRE_REGISTER_REPLY,
 		[OPERATION_UNREGISTER] = WIRE_UNREGISTER_REPLY,
+		[OPERATION_RAIL] = WIRE_CONNECT_REPLY,
 	};
 
 	if (client->operation == OPERATION_NONE || header->type != expected[client->operation] ||

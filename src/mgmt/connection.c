@@ -109,6 +109,38 @@ void connection_forgotten(struct management *management, struct connection *conn
 	control_push(management, CONTROL_FORGOTTEN, connection, peer->forget_region);
 }
 
+void connection_rail_open(struct management *management, struct connection *connection, uint64_t rail)
+{
+	struct peer *peer = peer_of(connection);
+
+	if (peer && !connection->closing)
+		worker_push(management, connection->worker_index, TO_WORKER_RAIL_OPEN, connection, rail);
+}
+
+void connection_rail_close(struct management *management, struct connection *connection, uint64_t rail)
+{
+	struct peer *peer = peer_of(connection);
+
+	if (!peer || connection->closed) {
+		control_push(management, CONTROL_RAIL_CLOSED, connection, rail);
+		return;
+	}
+	peer->rail_pending = true;
+	peer->rail_closing = (uint32_t)rail;
+	if (!connection->closing)
+		worker_push(management, connection->worker_index, TO_WORKER_RAIL_CLOSE, connection, rail);
+}
+
+void connection_rail_closed(struct management *management, struct connection *connection)
+{
+	struct peer *peer = peer_of(connection);
+
+	if (!peer->rail_pending)
+		return;
+	peer->rail_pending = false;
+	control_push(management, CONTROL_RAIL_CLOSED, connection, peer->rail_closing);
+}
+
 static struct request *find_parked(struct connection *connection)
 {
 	list_for_each(node, &connection->requests_in_management) {
@@ -160,8 +192,10 @@ static void tell_control(struct management *management, struct peer *peer)
 		peer->tell_lost = false;
 		control_push(management, CONTROL_LOST, connection, 0);
 	}
-	if (connection->closed)
+	if (connection->closed) {
 		connection_forgotten(management, connection);
+		connection_rail_closed(management, connection);
+	}
 	if (!peer->detached || !connection->closed || peer->in_flight_count || peer->registration_count)
 		return;
 	list_remove(&peer->closing);

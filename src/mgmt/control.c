@@ -190,6 +190,10 @@ static void control_handle_mail(struct control *control, const struct ring_messa
 		connection = object;
 		control_client_forgotten(connection->control);
 		break;
+	case CONTROL_RAIL_CLOSED:
+		connection = object;
+		control_client_rail_closed(connection->control);
+		break;
 	case CONTROL_STATUS_DONE:
 		control_status_done(object);
 		break;
@@ -237,6 +241,8 @@ static void control_job_done(struct client_job *job)
 	job->kind = CLIENT_JOB_NONE;
 	if (kind == CLIENT_JOB_CONNECT)
 		control_client_connect_done(client, job->job.result);
+	else if (kind == CLIENT_JOB_RAIL)
+		control_client_rail_done(client, job->job.result);
 	else if (kind == CLIENT_JOB_IMPORT)
 		control_client_import_done(client, job->job.result);
 	else if (kind == CLIENT_JOB_FORGET)

@@ -123,6 +123,7 @@ static struct helper *control_helper_of(const struct control *control, enum clie
 {
 	switch (kind) {
 	case CLIENT_JOB_CONNECT:
+	case CLIENT_JOB_RAIL:
 		return control->connector;
 	case CLIENT_JOB_IMPORT:
 		return control->importer;
@@ -138,6 +139,7 @@ void control_client_submit_job(
 
 	static void (*const run[])(struct client_job * job) = {
 		[CLIENT_JOB_CONNECT] = control_client_connect_run,
+		[CLIENT_JOB_RAIL] = control_client_rail_run,
 		[CLIENT_JOB_IMPORT] = control_client_import_run,
 		[CLIENT_JOB_FORGET] = control_client_forget_run,
 		[CLIENT_JOB_TEARDOWN] = control_client_teardown_run,
@@ -323,6 +325,7 @@ void control_client_teardown_run(struct client_job *job)
 		if (client->connection.regions[i].present)
 			driver->forget_memory(client->connection.qp, client->connection.regions[i].rkey);
 	}
+	control_client_destroy_rails(client);
 	driver->destroy_qp(client->connection.qp);
 	client->connection.qp = NULL;
 }
@@ -376,11 +379,14 @@ static void control_client_dispatch(
 		{ WIRE_HELLO, CLIENT_HELLO, control_client_on_hello },
 		{ WIRE_AUTHENTICATE, CLIENT_CHALLENGE, control_client_on_authenticate },
 		{ WIRE_CONNECT, CLIENT_READY, control_client_on_connect },
+		{ WIRE_CONNECT, CLIENT_CONNECTED, control_client_on_rail },
 		{ WIRE_MEMORY, CLIENT_CONNECTED, control_client_on_memory },
 		{ WIRE_FORGET_MEMORY, CLIENT_CONNECTED, control_client_on_forget_memory },
 		{ WIRE_REGISTER, CLIENT_CONNECTED, control_client_on_register },
 		{ WIRE_UNREGISTER, CLIENT_CONNECTED, control_client_on_unregister },
 	};
+
+	bool known = false;
 
 	if (header->boot_id != 0 && header->boot_id != client->control->options.boot_id) {
 		control_client_send_error(client, header, STATUS_WRONG_BOOT,
@@ -395,6 +401,9 @@ static void control_client_dispatch(
 			table[i].handle(client, header, bytes);
 			return;
 		}
+		known = true;
+	}
+	if (known) {
 		if (client->state < CLIENT_READY) {
 			control_client_send_error(client, header, STATUS_NOT_AUTHENTICATED,
 				"%s before the handshake is done", wire_type_name(header->type));

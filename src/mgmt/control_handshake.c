@@ -176,15 +176,26 @@ void control_client_on_authenticate(
 	client->close_after_send = true;
 }
 
-static uint32_t control_choose_worker(const struct control *control, const struct control_client *client)
+/* Of the workers whose device suits the client's address best, the one with the fewest connections. */
+static uint32_t control_choose_worker(
+	const struct control *control, const struct control_client *client, const struct connect_request *request)
 {
-	uint32_t best = UINT32_MAX;
+	uint32_t best = UINT32_MAX, best_match = 0;
 
 	for (uint32_t i = 0; i < control->options.worker_count; i++) {
-		if (strcmp(worker_device(control->workers[i])->driver->name, client->driver) != 0)
+		const struct verbs_device *device = worker_device(control->workers[i]);
+		uint32_t match = 1;
+
+		if (strcmp(device->driver->name, client->driver) != 0)
 			continue;
-		if (best == UINT32_MAX || control->worker_connections[i] < control->worker_connections[best])
+		/* One that can't be reached is refused with the device's own words. */
+		if (device->driver->match)
+			match += device->driver->match(device, request->address, request->address_length);
+		if (match > best_match ||
+			(match == best_match && control->worker_connections[i] < control->worker_connections[best])) {
 			best = i;
+			best_match = match;
+		}
 	}
 	return best;
 }
@@ -201,18 +212,20 @@ void control_client_on_connect(struct control_client *client, const struct wire_
 		control_client_send_malformed(client, header, &error);
 		return;
 	}
-	if (request.rail != 0) {
-		control_client_send_error(client, header, STATUS_UNSUPPORTED,
-			"this server has one rail a client, rail %u was asked for", request.rail);
-		return;
-	}
-	worker = control_choose_worker(control, client);
+	worker = control_choose_worker(control, client, &request);
 	if (worker == UINT32_MAX) {
 		control_client_send_error(
 			client, header, STATUS_UNSUPPORTED, "this server has no \"%s\" device", client->driver);
 		return;
 	}
+	if (request.rail != 0 && !worker_device(control->workers[worker])->driver->several_rails) {
+		control_client_send_error(client, header, STATUS_UNSUPPORTED,
+			"with the driver \"%s\" a client has one rail, rail %u was asked for", client->driver,
+			request.rail);
+		return;
+	}
 	client->connection.worker_index = worker;
+	client->connection.home_rail = request.rail;
 	client->device = worker_device(control->workers[worker]);
 	control->worker_connections[worker]++;
 	worker_qp_options(control->workers[worker], &job->qp_options);
@@ -266,6 +279,7 @@ void control_client_connect_done(struct control_client *client, int result)
 	}
 	memset(&reply, 0, sizeof(reply));
 	reply.header = control_client_reply_header(client, &job->header, STATUS_OK);
+	reply.rail = client->connection.home_rail;
 	reply.address = job->address;
 	reply.address_length = job->address_length;
 	length = connect_reply_encode(out, sizeof(out), &reply);

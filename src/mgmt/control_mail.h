@@ -20,6 +20,9 @@
  *     |  <----------- DETACHED (connection)          |   nothing of it is left: destroy the queue pair, unmap, free
  *     |  FORGET (connection, word[1]: region) ---->  |   regions[region].present was cleared; one at a time per connection
  *     |  <-- FORGOTTEN (connection, word[1]: region) |   no INDIRECT reads from it any more
+ *     |  RAIL_OPEN (connection, word[1]: rail) --->  |   rails[rail] is filled: one more queue pair, for data
+ *     |  RAIL_CLOSE (connection, word[1]: rail) -->  |   one at a time per connection, as FORGET
+ *     |  <- RAIL_CLOSED (connection, word[1]: rail)  |   its queue pair may be destroyed
  *     |  STATUS (snapshot) ----------------------->  |
  *     |  <----------- STATUS_DONE (snapshot)         |
  *     |  CLEAR (clear_job) ----------------------->  |   of the operator: all tenants
@@ -69,6 +72,8 @@ enum control_to_management {
 	MANAGEMENT_QUOTA,
 	MANAGEMENT_PIN,
 	MANAGEMENT_UNPIN,
+	MANAGEMENT_RAIL_OPEN,
+	MANAGEMENT_RAIL_CLOSE,
 };
 
 enum management_to_control {
@@ -84,6 +89,7 @@ enum management_to_control {
 	CONTROL_FORGOTTEN,
 	CONTROL_QUOTA_DONE,
 	CONTROL_PIN_DONE,
+	CONTROL_RAIL_CLOSED,
 };
 
 /* KV memory (or a scheduler's handle) of one connection. Made by the control thread. */

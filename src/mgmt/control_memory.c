@@ -62,6 +62,12 @@ void control_client_on_memory(struct control_client *client, const struct wire_h
 			return;
 		}
 	}
+	if (request.rkey_count > 0 && request.rkey_count <= client->connection.home_rail) {
+		control_client_send_error(client, header, STATUS_INVALID_MEMORY,
+			"%u keys: none is for rail %u, where this client is connected", request.rkey_count,
+			client->connection.home_rail);
+		return;
+	}
 	while (region < CONTROL_REGIONS_MAX && client->connection.regions[region].present)
 		region++;
 	if (region == CONTROL_REGIONS_MAX) {
@@ -76,7 +82,8 @@ void control_client_on_memory(struct control_client *client, const struct wire_h
 	job->memory.length = request.length;
 	job->memory.offset = request.offset;
 	job->memory.kind = request.kind;
-	job->memory.rkey = request.rkey_count > 0 ? request.rkeys[0] : 0;
+	job->memory.rkey = request.rkey_count > 0 ? request.rkeys[client->connection.home_rail] : 0;
+	memcpy(job->rkeys, request.rkeys, sizeof(job->rkeys));
 	job->memory.fd = fd;
 	job->memory.handle_length = request.handle_length;
 	if (request.handle_length > 0)
@@ -114,6 +121,7 @@ void control_client_import_done(struct control_client *client, int result)
 	region->address = job->import.address;
 	region->length = job->import.length;
 	region->rkey = job->import.rkey;
+	memcpy(region->rkeys, job->rkeys, sizeof(region->rkeys));
 	if (job->memory.kind == MEMORY_DEVICE)
 		kvr_store_relaxed(&client->connection.on_gpu, 1);
 	kvr_store_release(&region->present, true);
@@ -125,14 +133,14 @@ void control_client_import_done(struct control_client *client, int result)
 	control_client_reply_done(client, &job->header, out, memory_reply_encode(out, sizeof(out), &reply));
 }
 
-static bool control_client_region_used(const struct control_client *client, uint32_t rkey)
+static bool control_client_region_used(const struct control_client *client, uint32_t region)
 {
 	for (uint32_t i = 0; i < CONTROL_REGISTRATIONS_MAX; i++) {
 		const struct registration *registration = client->registrations[i];
 
 		for (uint32_t p = 0; registration && registration->layout && p < registration->layout->plane_count;
 			p++) {
-			if (registration->layout->planes[p].rkey == rkey)
+			if (registration->layout->planes[p].region == region)
 				return true;
 		}
 	}
@@ -154,7 +162,7 @@ void control_client_on_forget_memory(
 			client, header, STATUS_INVALID_MEMORY, "there is no region %u", message.region);
 		return;
 	}
-	if (control_client_region_used(client, client->connection.regions[message.region].rkey)) {
+	if (control_client_region_used(client, message.region)) {
 		control_client_send_error(
 			client, header, STATUS_BUSY, "a registration uses region %u: unregister first", message.region);
 		return;

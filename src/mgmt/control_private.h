@@ -34,7 +34,14 @@ enum client_state {
 	CLIENT_TEARDOWN,  /* the reclaim helper destroys the queue pair and unmaps */
 };
 
-enum client_job_kind { CLIENT_JOB_NONE, CLIENT_JOB_CONNECT, CLIENT_JOB_IMPORT, CLIENT_JOB_FORGET, CLIENT_JOB_TEARDOWN };
+enum client_job_kind {
+	CLIENT_JOB_NONE,
+	CLIENT_JOB_CONNECT,
+	CLIENT_JOB_RAIL,
+	CLIENT_JOB_IMPORT,
+	CLIENT_JOB_FORGET,
+	CLIENT_JOB_TEARDOWN
+};
 
 /* One blocking matter of a client at a time; its messages wait meanwhile. */
 struct client_job {
@@ -44,7 +51,7 @@ struct client_job {
 	bool waiting; /* the helper was full: submit again */
 	struct control_client *client;
 	struct wire_header header; /* of the message that asked for it */
-	/* CONNECT */
+	/* CONNECT, of the home rail or of another */
 	struct verbs_qp_options qp_options;
 	struct verbs_device *device;
 	struct stream_peer peer;
@@ -54,8 +61,11 @@ struct client_job {
 	unsigned fd_count;
 	int reply_fds[STREAM_FDS_MAX]; /* the driver's */
 	unsigned reply_fd_count;
+	uint32_t rail, rail_device;
+	struct ibv_qp *old_qp, *rail_qp; /* what it had before, NULL: nothing; what it has now */
 	/* IMPORT, FORGET */
 	struct verbs_remote_memory memory;
+	uint32_t rkeys[WIRE_RAILS_MAX];
 	struct verbs_import import;
 	uint32_t region;
 };
@@ -95,8 +105,9 @@ struct control_client {
 	uint64_t region_bytes;
 	uint32_t registration_count;
 	struct registration *registrations[CONTROL_REGISTRATIONS_MAX];
-	uint32_t slot;               /* = connection.number; CONTROL_NO_SLOT: a stranger */
-	struct verbs_device *device; /* of its worker; NULL before CONNECT */
+	uint32_t slot;                          /* = connection.number; CONTROL_NO_SLOT: a stranger */
+	struct verbs_device *device;            /* of its worker; NULL before CONNECT */
+	uint32_t rail_attempts[WIRE_RAILS_MAX]; /* that came to nothing: another device is tried next */
 	struct connection connection;
 };
 
@@ -175,6 +186,13 @@ void control_client_on_hello(struct control_client *client, const struct wire_he
 void control_client_on_authenticate(
 	struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
 void control_client_on_connect(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+/* control_rail.c: CONNECT of one more rail. */
+void control_client_on_rail(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
+void control_client_rail_run(struct client_job *job);
+void control_client_rail_done(struct control_client *client, int result);
+void control_client_rail_closed(struct control_client *client);
+/* On the helper that takes the client apart. */
+void control_client_destroy_rails(struct control_client *client);
 void control_client_on_memory(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
 void control_client_on_forget_memory(
 	struct control_client *client, const struct wire_header *header, const uint8_t *bytes);

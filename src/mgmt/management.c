@@ -227,6 +227,12 @@ static void handle_control(struct management *management, const struct ring_mess
 	case MANAGEMENT_MEMORY:
 		memory_came(management, object, message->word[1]);
 		break;
+	case MANAGEMENT_RAIL_OPEN:
+		connection_rail_open(management, object, message->word[1]);
+		break;
+	case MANAGEMENT_RAIL_CLOSE:
+		connection_rail_close(management, object, message->word[1]);
+		break;
 	case MANAGEMENT_FORGET:
 		connection_forget(management, object, message->word[1]);
 		break;
@@ -265,6 +271,9 @@ static void handle_worker(struct management *management, const struct ring_messa
 		break;
 	case TO_MANAGEMENT_CLOSED:
 		connection_closed(management, object);
+		break;
+	case TO_MANAGEMENT_RAIL_CLOSED:
+		connection_rail_closed(management, object);
 		break;
 	case TO_MANAGEMENT_FORGOTTEN:
 		connection_forgotten(management, object);

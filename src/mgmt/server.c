@@ -20,8 +20,12 @@ struct server {
 	struct l1 *l1;
 	struct cache *cache;
 	struct l2 *l2;
-	struct ibv_mr **area_regions; /* [worker * area_count + area] */
-	uint32_t *area_lkeys;
+	struct verbs_device *devices[SERVER_WORKERS_MAX + WIRE_RAILS_MAX]; /* of workers and rails, each once */
+	uint32_t device_count;
+	struct ibv_mr **area_regions; /* [device * area_count + area] */
+	uint32_t *area_lkeys;         /* [worker * area_count + area] */
+	uint32_t *rail_lkeys; /* of each worker: [device * area_count + area], its own device, then the others */
+	uint16_t *rail_costs; /* as these */
 	struct worker *workers[SERVER_WORKERS_MAX];
 	struct management *management;
 	struct control *control;
@@ -136,35 +140,40 @@ static void server_fini_l2(struct server *server)
 	l2_destroy(&server->l2);
 }
 
-/* The first worker with the device of this one: workers that share a device share its regions. */
-static uint32_t server_first_with(const struct server *server, uint32_t worker)
+static uint32_t server_device_index(const struct server *server, const struct verbs_device *device)
 {
-	uint32_t first = 0;
+	uint32_t i = 0;
 
-	while (server->options.devices[first] != server->options.devices[worker])
-		first++;
-	return first;
+	while (i < server->device_count && server->devices[i] != device)
+		i++;
+	return i;
+}
+
+static void server_add_device(struct server *server, struct verbs_device *device)
+{
+	if (server_device_index(server, device) == server->device_count)
+		server->devices[server->device_count++] = device;
 }
 
 static void server_fini_areas(struct server *server)
 {
 	uint32_t areas = server->options.area_count;
 
-	for (uint32_t i = 0; server->area_regions && i < server->options.worker_count * areas; i++) {
-		struct verbs_device *device = server->options.devices[i / areas];
-
-		if (server->area_regions[i] && server_first_with(server, i / areas) == i / areas)
-			device->driver->deregister_memory(server->area_regions[i]);
+	for (uint32_t i = 0; server->area_regions && i < server->device_count * areas; i++) {
+		if (server->area_regions[i])
+			server->devices[i / areas]->driver->deregister_memory(server->area_regions[i]);
 	}
 	free(server->area_regions);
 	free(server->area_lkeys);
+	free(server->rail_lkeys);
+	free(server->rail_costs);
 }
 
 /* All areas with one device: pinning takes a second for some gigabytes, so devices do it side by side. */
 struct device_areas {
 	struct helper_job job;
 	struct server *server;
-	uint32_t worker;
+	uint32_t device;
 	struct helper *helper;
 };
 
@@ -172,8 +181,8 @@ static void device_areas_run(struct helper_job *job)
 {
 	struct device_areas *mine = KVR_CONTAINER_OF(job, struct device_areas, job);
 	const struct server_options *options = &mine->server->options;
-	struct verbs_device *device = options->devices[mine->worker];
-	struct ibv_mr **regions = &mine->server->area_regions[mine->worker * options->area_count];
+	struct verbs_device *device = mine->server->devices[mine->device];
+	struct ibv_mr **regions = &mine->server->area_regions[mine->device * options->area_count];
 
 	job->result = 0;
 	for (uint32_t i = 0; i < options->area_count && !job->result; i++) {
@@ -195,23 +204,21 @@ static void device_areas_run(struct helper_job *job)
 /* 0, or the error of the first device that failed. */
 static int server_register_areas(struct server *server)
 {
-	uint32_t count = server->options.worker_count, devices = 0;
-	struct device_areas *all = calloc(count, sizeof(*all));
+	uint32_t count = 0;
+	struct device_areas *all = calloc(server->device_count, sizeof(*all));
 	int error = all ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; !error && i < count; i++) {
-		struct device_areas *one = &all[devices];
+	for (uint32_t i = 0; !error && i < server->device_count; i++) {
+		struct device_areas *one = &all[count];
 
-		if (server_first_with(server, i) != i)
-			continue;
 		one->job.run = device_areas_run;
 		one->server = server;
-		one->worker = i;
+		one->device = i;
 		error = helper_create("kvr-register", server->options.helper_threads, 1, &one->helper);
 		if (!error && helper_submit(one->helper, &one->job))
-			devices++;
+			count++;
 	}
-	for (uint32_t i = 0; i < devices; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		helper_destroy(&all[i].helper); /* runs it to its end */
 		if (!error)
 			error = all[i].job.result;
@@ -220,25 +227,79 @@ static int server_register_areas(struct server *server)
 	return error;
 }
 
+static uint32_t *server_rail_row(const struct server *server, uint32_t worker, uint32_t row)
+{
+	return &server->rail_lkeys[((size_t)worker * (WIRE_RAILS_MAX + 1) + row) * server->options.area_count];
+}
+
+/* The keys and costs of one of a worker's devices. */
+static void server_fill_row(struct server *server, uint32_t worker, uint32_t row, const struct verbs_device *device)
+{
+	uint32_t areas = server->options.area_count, index = server_device_index(server, device), rail = 0;
+	uint32_t *lkeys = server_rail_row(server, worker, row);
+	uint16_t *costs = &server->rail_costs[lkeys - server->rail_lkeys];
+
+	while (rail < server->options.rail_count && server->options.rails[rail] != device)
+		rail++;
+	for (uint32_t i = 0; i < areas; i++) {
+		lkeys[i] = server->area_regions[(size_t)index * areas + i]->lkey;
+		costs[i] = server->options.rail_costs && rail < server->options.rail_count
+			? server->options.rail_costs[(size_t)rail * areas + i]
+			: 1000;
+	}
+}
+
+/* The devices that a worker's connections may have further queue pairs on. */
+static uint32_t server_rails_of(const struct server *server, uint32_t worker, struct verbs_device **rails)
+{
+	const struct server_options *options = &server->options;
+	const struct verbs_device *home = options->devices[worker];
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < options->rail_count && home->driver->several_rails; i++) {
+		if (options->rails[i] != home && options->rails[i]->driver == home->driver &&
+			count < WIRE_RAILS_MAX - 1)
+			rails[count++] = options->rails[i];
+	}
+	return count;
+}
+
+static void server_fill_keys(struct server *server, uint32_t worker)
+{
+	struct verbs_device *rails[WIRE_RAILS_MAX];
+	uint32_t count = server_rails_of(server, worker, rails);
+
+	server_fill_row(server, worker, 0, server->options.devices[worker]);
+	memcpy(&server->area_lkeys[(size_t)worker * server->options.area_count], server_rail_row(server, worker, 0),
+		server->options.area_count * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+		server_fill_row(server, worker, 1 + i, rails[i]);
+}
+
 /* L1 is registered for local access only: no client ever holds a key to it. */
 static int server_init_areas(struct server *server)
 {
-	uint32_t areas = server->options.area_count;
-	uint32_t count = server->options.worker_count * areas;
+	size_t areas = server->options.area_count, workers = server->options.worker_count;
+	size_t rows = workers * (WIRE_RAILS_MAX + 1);
 	int error = -ENOMEM;
 
-	server->area_regions = calloc(count, sizeof(struct ibv_mr *));
-	server->area_lkeys = calloc(count, sizeof(uint32_t));
-	if (!server->area_regions || !server->area_lkeys || fault_point("server_create/areas"))
+	server_add_device(server, server->options.devices[0]);
+	for (uint32_t i = 1; i < workers; i++)
+		server_add_device(server, server->options.devices[i]);
+	for (uint32_t i = 0; i < server->options.rail_count; i++)
+		server_add_device(server, server->options.rails[i]);
+	server->area_regions = calloc(server->device_count * areas, sizeof(struct ibv_mr *));
+	server->area_lkeys = calloc(workers * areas, sizeof(uint32_t));
+	server->rail_lkeys = calloc(rows * areas, sizeof(uint32_t));
+	server->rail_costs = calloc(rows * areas, sizeof(uint16_t));
+	if (!server->area_regions || !server->area_lkeys || !server->rail_lkeys || !server->rail_costs ||
+		fault_point("server_create/areas"))
 		goto fail;
 	error = server_register_areas(server);
 	if (error)
 		goto fail;
-	for (uint32_t i = 0; i < count; i++) {
-		server->area_regions[i] =
-			server->area_regions[server_first_with(server, i / areas) * areas + i % areas];
-		server->area_lkeys[i] = server->area_regions[i]->lkey;
-	}
+	for (uint32_t i = 0; i < workers; i++)
+		server_fill_keys(server, i);
 	return 0;
 fail:
 	server_fini_areas(server);
@@ -267,6 +328,10 @@ static int server_init_workers(struct server *server)
 		memset(&options, 0, sizeof(options));
 		options.device = server->options.devices[i];
 		options.index = i;
+		options.rail_count = server_rails_of(server, i, options.rails);
+		options.area_lkeys = server_rail_row(server, i, 0);
+		options.area_costs = &server->rail_costs[options.area_lkeys - server->rail_lkeys];
+		options.area_count = server->options.area_count;
 		options.connections_max = server->options.connections_max;
 		options.credits = server->options.credits;
 		options.large_buffers = server->options.large_buffers;
@@ -425,7 +490,8 @@ static int server_make(const struct server_options *options, struct server **out
 			return -EINVAL;
 	}
 	if (options->worker_count == 0 || options->worker_count > SERVER_WORKERS_MAX || options->area_count == 0 ||
-		options->tenant_count == 0 || options->tenant_count > CACHE_ACCOUNTS_MAX)
+		options->rail_count > WIRE_RAILS_MAX || options->tenant_count == 0 ||
+		options->tenant_count > CACHE_ACCOUNTS_MAX)
 		return -EINVAL;
 	server = fault_point("server_create/object") ? NULL : calloc(1, sizeof(*server));
 	if (!server)

@@ -27,6 +27,12 @@ struct server_options {
 	struct verbs_device
 		*devices[SERVER_WORKERS_MAX]; /* one per worker (several workers may share one); the caller's */
 	uint32_t worker_count;
+	/* Devices that clients may have further queue pairs on, those of the workers that are meant included; all of one driver. The
+	 * caller's. What moving a byte costs with them from each area, in thousandths of what it costs with the nearest device:
+	 * [rail * area_count + area], the caller's until server_destroy; NULL: all are alike. */
+	struct verbs_device *rails[WIRE_RAILS_MAX];
+	uint32_t rail_count; /* 0: one queue pair a client */
+	const uint16_t *rail_costs;
 	const struct l1_area *areas; /* memory for L1, the caller's, mapped until server_destroy */
 	uint32_t area_count;
 	struct keep *keep; /* of areas that are kept: what was in them is put back first; NULL: they are empty */

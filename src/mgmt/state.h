@@ -179,6 +179,8 @@ struct peer {
 	uint32_t in_flight_count;
 	uint32_t registration_count;
 	uint32_t forget_region;
+	bool rail_pending; /* RAIL_CLOSE is with the worker, of */
+	uint32_t rail_closing;
 	bool forget_pending;                      /* FORGET is with the worker */
 	bool tell_lost;                           /* LOST is to be told to the control thread */
 	bool detached;                            /* DETACH came */
@@ -261,6 +263,9 @@ void connection_attach(struct management *management, struct connection *connect
 void connection_detach(struct management *management, struct connection *connection);
 void connection_lost(struct management *management, struct connection *connection);
 void connection_closed(struct management *management, struct connection *connection);
+void connection_rail_open(struct management *management, struct connection *connection, uint64_t rail);
+void connection_rail_close(struct management *management, struct connection *connection, uint64_t rail);
+void connection_rail_closed(struct management *management, struct connection *connection);
 void connection_forget(struct management *management, struct connection *connection, uint64_t region);
 void connection_forgotten(struct management *management, struct connection *connection);
 /* Begins the end of a connection; harmless when it has begun. */

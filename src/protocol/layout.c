@@ -77,6 +77,7 @@ static int build_plane(struct layout_plane *plane, struct layout_group *group, c
 	plane->object_offset = group->object_bytes;
 	plane->block_bytes = from->block_bytes;
 	plane->rkey = region->rkey;
+	plane->region = from->region;
 	/* A product of two 32-bit numbers, added to at most LAYOUT_OBJECT_BYTES_MAX: cannot wrap. */
 	group->object_bytes += (uint64_t)group->blocks_per_chunk * from->block_bytes;
 	if (group->object_bytes > LAYOUT_OBJECT_BYTES_MAX)

@@ -26,7 +26,8 @@ struct layout_plane {
 	uint64_t block_stride;  /* bytes */
 	uint64_t object_offset; /* of its block 0 in the L1 object */
 	uint32_t block_bytes;
-	uint32_t rkey; /* on the client's queue pair */
+	uint32_t rkey;   /* on the client's queue pair: its home rail */
+	uint32_t region; /* number of the region that holds it */
 };
 
 struct layout_group {
@@ -51,8 +52,9 @@ struct layout {
 struct layout_region {
 	uint64_t address; /* the client's */
 	uint64_t length;
-	uint32_t rkey;
-	bool present; /* false: no such region */
+	uint32_t rkey;                  /* on the home rail */
+	uint32_t rkeys[WIRE_RAILS_MAX]; /* as the client named them, by rail */
+	bool present;                   /* false: no such region */
 };
 
 #define LAYOUT_OBJECT_BYTES_MAX ((uint64_t)1 << 30) /* of one chunk and group */

@@ -79,6 +79,7 @@ struct verbs_open {
 	uint32_t port;             /* nic: 1.., 0: the first that is active */
 	bool server;               /* local: this side makes the rings and moves one-sided data */
 	struct sim_fabric *fabric; /* sim: the world it lives in */
+	uint32_t subnet;           /* sim: only devices of one subnet reach each other */
 	uint64_t slice_bytes;      /* local: what one poll may copy before it returns; 0: the driver's default */
 	/* local, server: reaches GPU memory; outlives the device, and may be filled until the first queue pair is
 	 * connected. NULL, or not filled: none is reached */
@@ -130,6 +131,13 @@ struct verbs_driver {
 	/* One-sided data that reaches a client is moved by the server's processor, so that the client's own queue pair
 	 * being idle does not say that its memory is quiet: only the end of the server's control stream does. */
 	bool moved_by_peer;
+
+	/* A connection may have several queue pairs, one a rail, on devices of their own. A client's keys are used as they are: what was
+	 * imported on its first queue pair is reached through the others by the keys that it has there. */
+	bool several_rails;
+	/* How well a queue pair of this device would be connected to the peer of that address (qp_address): 0: certainly not, it
+	 * speaks something else; more is better, and whether it works only a try can tell. NULL: all are alike. */
+	uint32_t (*match)(const struct verbs_device *device, const uint8_t *bytes, uint32_t length);
 
 	/* Its settings and state as members of a JSON object, for status pages: "port": 1, ... Any thread but the polling ones; NULL:
 	 * there is nothing to say. */

@@ -107,6 +107,7 @@ static void endpoint_init(struct worker *worker, struct endpoint *endpoint, stru
 	endpoint->mark_first = 0;
 	endpoint->mark_count = 0;
 	endpoint->mark_sequence = 0;
+	rails_reset(worker, endpoint);
 }
 
 void connection_open(struct worker *worker, struct connection *connection)
@@ -142,6 +143,7 @@ static void stop_working(struct worker *worker, struct endpoint *endpoint)
 	endpoint->state = ENDPOINT_FAILED;
 	list_remove(&endpoint->active);
 	list_remove(&endpoint->large);
+	rails_fail_all(worker, endpoint);
 	worker->device->driver->qp_fail(endpoint->qp);
 	drain(worker, endpoint);
 }
@@ -238,6 +240,7 @@ static void give_up_send_queue(struct worker *worker, struct endpoint *endpoint)
 											     : 0;
 	}
 	worker->bytes_in_flight -= endpoint->bytes_in_flight;
+	worker->tracks[0].bytes_in_flight -= kvr_min_u64(worker->tracks[0].bytes_in_flight, endpoint->bytes_in_flight);
 	reply_free_list(worker, endpoint->open.buffers);
 	reply_free_list(worker, endpoint->reply_first);
 	endpoint->open.buffers = POOL_NONE;
@@ -251,6 +254,7 @@ static void become_idle(struct worker *worker, struct endpoint *endpoint)
 	endpoint->state = ENDPOINT_IDLE;
 	endpoint->idle_at = worker->polled;
 	give_up_send_queue(worker, endpoint);
+	rails_give_up(endpoint);
 	give_up_slots(worker, &endpoint->transfers);
 	give_up_slots(worker, &endpoint->words);
 	order_give_up(worker, endpoint);
@@ -273,6 +277,7 @@ static void finish(struct worker *worker, struct endpoint *endpoint)
 	struct connection *connection = endpoint->connection;
 
 	worker->device->driver->qp_stop(endpoint->qp);
+	rails_stop(worker, endpoint);
 	number_remove(worker, endpoint);
 	endpoint->state = ENDPOINT_FREE;
 	endpoint->connection = NULL;
@@ -286,7 +291,7 @@ static void finish(struct worker *worker, struct endpoint *endpoint)
 static bool drain_one(struct worker *worker, struct endpoint *endpoint)
 {
 	if (endpoint->state == ENDPOINT_FAILED) {
-		bool idle = worker->device->driver->qp_idle(endpoint->qp);
+		bool idle = worker->device->driver->qp_idle(endpoint->qp) && rails_idle(endpoint);
 
 		if (idle)
 			become_idle(worker, endpoint);

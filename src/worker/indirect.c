@@ -26,6 +26,8 @@ static void fetch(struct worker *worker, struct endpoint *endpoint, struct slot 
 	endpoint->large_held++;
 	slot->stage = SLOT_FETCHING;
 	slot->aborted = false;
+	slot->torn = false;
+	slot->shares = 0;
 	slot->outstanding = 0;
 	slot->unsignalled = 0;
 	slot->posted_bytes = 0;

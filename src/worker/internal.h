@@ -44,6 +44,12 @@ KVR_BEGIN_C
 #define WORKER_TURNS_MAX 16      /* connections that post in one step */
 #define WORKER_SIGNAL_EVERY 16   /* replies sent inline: so many may go unsignalled */
 #define WORKER_REFUSALS_MAX 1024 /* posts refused in a row, with nothing in flight: the queue pair is broken */
+#define WORKER_RAIL_MARKS 32     /* parts of transfers under way on one further rail of a connection */
+#define WORKER_RAIL_TURNS 4      /* parts that a connection gives to further rails in one turn */
+#define WORKER_RAIL_BYTES (UINT32_C(256) << 10) /* of one part: where a transfer is cut between rails */
+#define WORKER_RAIL_EXTRA_NS 4000  /* what a part on a further rail takes longer: a reply waits for its completion */
+#define WORKER_RAIL_PS_PER_BYTE 40 /* 25 GB/s: until anything was measured */
+#define WORKER_RAIL_PS_PER_BYTE_MAX UINT64_C(10000000)
 #define WORKER_REPLY_BYTES 4352
 KVR_STATIC_ASSERT(WORKER_REPLY_BYTES >= WIRE_CHUNKS_MAX + 64 && WORKER_REPLY_BYTES <= WIRE_INLINE_BYTES,
 	"the longest reply fits a reply buffer, and that the client's receive buffer");
@@ -68,9 +74,11 @@ struct slot {
 		node; /* endpoint: waiting, fetches, words, transfers, posted; worker: unposted, unanswered, words_due */
 	enum slot_stage stage;
 	bool aborted;
+	bool torn;             /* a part was given up: the transfer is not whole */
 	bool early;            /* its reply is on the way, right behind its data */
 	uint32_t outstanding;  /* work requests posted and not known to have completed */
 	uint32_t unsignalled;  /* of these, behind the last signalled one */
+	uint32_t shares;       /* parts that further rails have, or had and that are to be repeated */
 	uint64_t posted_bytes; /* of the fetch or transfer */
 	struct plan plan;
 	/* order.c */
@@ -109,6 +117,55 @@ struct mark {
 	uint64_t bytes;        /* one-sided */
 	uint64_t read_bytes;   /* of these, RDMA READs */
 	bool last;             /* the connection fails now */
+};
+
+enum rail_state {
+	RAIL_FREE,
+	RAIL_PROBING, /* a WRITE of no bytes is on its way: whether anything gets through is not known before */
+	RAIL_LIVE,
+	RAIL_FAILED, /* its queue pair is in the error state: waits for qp_idle */
+	RAIL_IDLE,   /* nothing of it touches memory any more: its parts may be repeated; waits for RAIL_CLOSE */
+};
+
+/* A part of a transfer: neighbouring work requests of its plan, the last of them signalled. */
+struct rail_mark {
+	struct list_node node; /* endpoint: redo */
+	struct rail *rail;
+	struct slot *slot; /* NULL: the probe */
+	struct plan plan;  /* stands before the first of them; in `redo`: before the first that is not posted again */
+	uint32_t wrs;      /* ... so many */
+	uint32_t reads;
+	uint64_t bytes;
+};
+
+/* A further queue pair of an endpoint. Parts that were under way when it failed stay in `marks` until they are posted again. */
+struct rail {
+	struct endpoint *endpoint;
+	struct ibv_qp *qp;
+	enum rail_state state;
+	bool closing;    /* RAIL_CLOSE came */
+	uint32_t number; /* the client's */
+	uint32_t track;
+	uint32_t index; /* in worker->rails */
+	struct list_node draining;
+	uint32_t places_used, reads_in_flight;
+	uint64_t bytes_in_flight;
+	uint32_t mark_first, mark_count;
+	uint32_t mark_sequence; /* of the first mark: the low half of its wr_id */
+	uint32_t redo_left;     /* marks of it in endpoint->redo */
+	struct rail_mark marks[WORKER_RAIL_MARKS];
+};
+
+/* A device that data goes through, and how fast it seems to be. */
+struct track {
+	struct verbs_device *device;
+	struct ibv_cq *cq;
+	uint32_t places;                  /* of a send queue */
+	uint32_t outstanding;             /* marks of rails that are to be polled */
+	uint64_t bytes_in_flight;         /* of all connections */
+	uint64_t busy_since_ns;           /* that nothing of them has come back */
+	uint64_t sample_ns, sample_bytes; /* not in the rate yet */
+	uint64_t ps_per_byte;             /* 0: not known */
 };
 
 enum endpoint_state {
@@ -155,6 +212,13 @@ struct endpoint {
 	struct mark *marks; /* ring; as many as the send queue has places */
 	uint32_t mark_first, mark_count;
 	uint64_t mark_sequence; /* of the first mark: its wr_id */
+
+	/* further rails */
+	uint32_t rails_live;
+	uint32_t rails_out;  /* bits of the client's numbers: have failed, and the client was not seen to know */
+	uint32_t rail_marks; /* parts under way on them */
+	struct rail *rails[WIRE_RAILS_MAX]; /* by track; NULL: none */
+	struct list_node redo;              /* rail_marks to be posted again */
 };
 
 /* What one turn of one connection is going to post. */
@@ -168,11 +232,15 @@ struct chain_item {
 struct chain {
 	uint32_t count;
 	uint32_t reads;
+	uint32_t one_sided;
 	uint32_t buffers; /* reply buffers that the device will read */
 	uint64_t bytes;
-	bool blocked;      /* something could not be added for want of room in the send queue */
-	struct slot *slot; /* whose one-sided work requests it has, NULL: none */
-	struct plan before;
+	uint64_t bytes_max;     /* one-sided ones take no more */
+	bool blocked;           /* something could not be added for want of room in the send queue */
+	struct slot *slot;      /* whose one-sided work requests it has, NULL: none */
+	struct plan *plan;      /* that they were taken from ... */
+	struct plan before;     /* ... and where it stood */
+	struct rail_mark *redo; /* whose plan that is; NULL: the slot's own */
 	uint32_t layers_before;
 	struct chain_item items[WORKER_TURN_WRS_MAX];
 	struct ibv_send_wr wrs[WORKER_TURN_WRS_MAX];
@@ -208,6 +276,14 @@ struct worker {
 	struct list_node active;   /* endpoints */
 	struct list_node draining; /* endpoints */
 
+	/* devices for data: [0] is home. More than one: */
+	struct track tracks[WIRE_RAILS_MAX];
+	uint32_t track_count;
+	struct rail *rails; /* [endpoint * (track_count - 1) + track - 1] */
+	uint32_t rail_count;
+	uint32_t probing;                /* rails that are */
+	struct list_node rails_draining; /* failed and not idle */
+
 	uint8_t *memory; /* one region: receive buffers, reply buffers, large buffers, a word for each slot */
 	uint32_t *words;
 	uint8_t *replies, *larges;
@@ -222,7 +298,7 @@ struct worker {
 	uint64_t polled;          /* completions, ever */
 	bool dry;                 /* this step's poll emptied the completion queue */
 	bool flushed;             /* some endpoint is */
-	struct log_rate loss_rate, malformed_rate, refusal_rate;
+	struct log_rate loss_rate, malformed_rate, refusal_rate, rail_rate;
 	struct chain chain;
 	struct ibv_wc wcs[WORKER_POLL_MAX];
 };
@@ -318,6 +394,85 @@ void send_activate(struct worker *worker, struct endpoint *endpoint);
 bool send_turns(struct worker *worker);
 /* A signalled work request completed well. */
 void send_completion(struct worker *worker, struct endpoint *endpoint, uint64_t wr_id);
+/* Where a transfer or fetch waits once more of it is posted, by whatever rail. */
+void send_move_on(struct worker *worker, struct endpoint *endpoint, struct slot *slot);
+uint32_t send_window(const struct endpoint *endpoint);
+
+/* ---- rails.c, rail_life.c ---- */
+
+static inline struct rail_mark *rail_mark_at(struct rail *rail, uint32_t place)
+{
+	return &rail->marks[(rail->mark_first + place) % WORKER_RAIL_MARKS];
+}
+static inline uint64_t rail_next_id(const struct rail *rail)
+{
+	return (uint64_t)rail->index << 32 | (rail->mark_sequence + rail->mark_count);
+}
+/* A part, or the probe, is about to be posted. */
+void rail_push_mark(struct worker *worker, struct rail *rail, const struct rail_mark *mark);
+/* A part has completed, or is not to be repeated. */
+void rail_part_over(struct worker *worker, struct endpoint *endpoint, struct slot *slot);
+/* Out, for a reason. Harmless when it is already. */
+void rail_fail(struct worker *worker, struct rail *rail, const char *why, unsigned number);
+/* Closed by the client, idle, and nothing of it is left to be done again. */
+void rail_finish(struct worker *worker, struct rail *rail);
+
+/* The tracks' completion queues and the rails; what was made before a failure goes with rails_fini. */
+KVR_MUST_CHECK int rails_init(struct worker *worker);
+void rails_fini(struct worker *worker);
+void rails_reset(struct worker *worker, struct endpoint *endpoint);
+void rail_open(struct worker *worker, struct connection *connection, uint32_t number);
+void rail_close(struct worker *worker, struct connection *connection, uint32_t number);
+/* Polls them, and looks after those that have failed. True when it did something. */
+bool rails_step(struct worker *worker);
+/* Where the endpoint's next data is planned from: parts to be repeated first. False: there is none. */
+struct rail_work {
+	struct slot *slot;
+	struct plan *plan;
+	struct rail_mark *redo; /* NULL: the slot's own plan */
+};
+static inline bool rails_next_work(const struct endpoint *endpoint, struct rail_work *work)
+{
+	work->redo = NULL;
+	if (KVR_UNLIKELY(!list_empty(&endpoint->redo))) {
+		work->redo = KVR_CONTAINER_OF(endpoint->redo.next, struct rail_mark, node);
+		work->slot = work->redo->slot;
+		work->plan = &work->redo->plan;
+		return true;
+	}
+	if (list_empty(&endpoint->transfers))
+		return false;
+	work->slot = KVR_CONTAINER_OF(endpoint->transfers.next, struct slot, node);
+	work->plan = &work->slot->plan;
+	return true;
+}
+/* A word for each layer goes behind its data on one queue pair; of what is canceled nothing more is begun. */
+static inline bool rails_may_share(const struct slot *slot)
+{
+	return !slot->aborted && slot->layer_count == 0;
+}
+/* So many work requests of it were posted. */
+void rails_redone(struct worker *worker, struct rail_mark *redo, uint32_t wrs);
+/* Gives parts of the transfers at hand to those rails that would be done with them first. */
+void rails_share(struct worker *worker, struct endpoint *endpoint);
+/* Would home be done first with the next part? If not, *wait: whoever would has no room for it now. */
+bool rails_home_first(
+	const struct worker *worker, const struct endpoint *endpoint, const struct rail_work *work, bool *wait);
+/* The connection ends: all of them fail; are all idle? then: nothing of them is left. */
+void rails_fail_all(struct worker *worker, struct endpoint *endpoint);
+bool rails_idle(const struct endpoint *endpoint);
+void rails_give_up(struct endpoint *endpoint);
+void rails_stop(struct worker *worker, struct endpoint *endpoint);
+/* The transfer is not to be repeated. */
+void rails_drop(struct worker *worker, struct endpoint *endpoint, struct slot *slot);
+/* What is under way on home, for the comparison. */
+static inline void track_posted(struct worker *worker, struct track *track, uint64_t bytes)
+{
+	if (track->bytes_in_flight == 0)
+		track->busy_since_ns = worker->now_ns;
+	track->bytes_in_flight += bytes;
+}
+void track_completed(struct worker *worker, struct track *track, uint64_t bytes);
 
 /* ---- connection.c ---- */
 

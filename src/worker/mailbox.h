@@ -4,7 +4,7 @@
  *
  * Two rings a worker (base/ring.h), one each way. A message hands over an object: from the push on it belongs to the
  * other side, until that side's message gives it back. Both rings are made so large that a push never finds them
- * full: at most two messages per request and three per connection are under way in each direction.
+ * full: at most two messages per request and five per connection are under way in each direction.
  *
  *   worker                                        management
  *     |  REQUEST (request) ------------------------>  |   decoded; lookups may stay parked there
@@ -18,11 +18,15 @@
  *     |  CLOSED (connection) ---------------------->  |   no request of it is out, nothing can touch memory any more
  *     |  <------------- FORGET (connection, region)   |   after regions[region].present was cleared
  *     |  FORGOTTEN (connection, region) ----------->  |   nothing uses it any more: forget_memory may be called
+ *     |  <------------ RAIL_OPEN (connection, rail)   |   one more queue pair, for data alone: probed, then used
+ *     |  <----------- RAIL_CLOSE (connection, rail)   |   of a rail that was opened before
+ *     |  RAIL_CLOSED (connection, rail) ----------->  |   nothing of it touches memory: its queue pair may be destroyed
  *     |  PARTS (large) ---------------------------->  |   for a REPLY whose request has `large` set: the reply is
  *     |                                               |   encoded, its outcomes are not looked at again
  *
  * LOST comes at most once, and never after the worker has seen CLOSE. ABORT may cross a TRANSFER_DONE: then it
- * changes nothing. When FORGET and CLOSE cross, CLOSED answers both. One FORGET at a time per connection. After CLOSE
+ * changes nothing. When FORGET and CLOSE cross, CLOSED answers both, and so with RAIL_CLOSE. One FORGET, and one RAIL_OPEN or
+ * RAIL_CLOSE, at a time per connection. After CLOSE
  * the management core names the connection no more, only requests of it that are still out.
  */
 #ifndef KVRAIL_WORKER_MAILBOX_H
@@ -50,16 +54,38 @@ enum to_management {
 	TO_MANAGEMENT_LOST = 3,          /* word[0]: struct connection * */
 	TO_MANAGEMENT_CLOSED = 4,        /* word[0]: struct connection * */
 	TO_MANAGEMENT_FORGOTTEN = 5,     /* word[0]: struct connection *, word[1]: region */
+	TO_MANAGEMENT_RAIL_CLOSED = 7,   /* word[0]: struct connection *, word[1]: rail */
 	TO_MANAGEMENT_PARTS = 6,         /* word[0]: request->large of a request that was replied to */
 };
 
 enum to_worker {
-	TO_WORKER_OPEN = 1,     /* word[0]: struct connection * */
-	TO_WORKER_CLOSE = 2,    /* word[0]: struct connection * */
-	TO_WORKER_REPLY = 3,    /* word[0]: struct request * */
-	TO_WORKER_TRANSFER = 4, /* word[0]: struct request * */
-	TO_WORKER_ABORT = 5,    /* word[0]: struct request * */
-	TO_WORKER_FORGET = 6,   /* word[0]: struct connection *, word[1]: region */
+	TO_WORKER_OPEN = 1,       /* word[0]: struct connection * */
+	TO_WORKER_CLOSE = 2,      /* word[0]: struct connection * */
+	TO_WORKER_REPLY = 3,      /* word[0]: struct request * */
+	TO_WORKER_TRANSFER = 4,   /* word[0]: struct request * */
+	TO_WORKER_ABORT = 5,      /* word[0]: struct request * */
+	TO_WORKER_FORGET = 6,     /* word[0]: struct connection *, word[1]: region */
+	TO_WORKER_RAIL_OPEN = 7,  /* word[0]: struct connection *, word[1]: rail */
+	TO_WORKER_RAIL_CLOSE = 8, /* word[0]: struct connection *, word[1]: rail */
+};
+
+enum connection_rail_state {
+	CONNECTION_RAIL_NONE,
+	CONNECTION_RAIL_PROBING, /* whether data gets through is being tried */
+	CONNECTION_RAIL_LIVE,
+	CONNECTION_RAIL_FAILED, /* its work is done by the others; the client makes a new one */
+};
+
+/* A further queue pair of a connection, on another device: for one-sided transfers alone. */
+struct connection_rail {
+	/* written by the control thread, before RAIL_OPEN and after RAIL_CLOSED */
+	struct ibv_qp *qp; /* NULL: there is none */
+	uint32_t device;   /* which of the worker's (worker_rail_device) */
+	/* written by the worker alone, read by others with kvr_load_relaxed */
+	uint32_t state;  /* enum connection_rail_state */
+	uint32_t proved; /* data has come through */
+	uint64_t bytes;  /* moved */
+	void *worker;    /* the worker's object */
 };
 
 /* One client process' queue pair. Made and freed by the control thread; `number` is small and unique while it lives. */
@@ -71,15 +97,19 @@ struct connection {
 	uint32_t reads_max; /* RDMA READs in flight: the lesser of both sides' limits; 0: the device's own limit */
 	uint32_t tenant;    /* number of the tenant that its credential binds it to */
 	uint32_t worker_index;
-	bool may_clear; /* CLEAR is allowed */
-	char name[64];  /* for logs and status */
-	void *control;  /* the control thread's object */
+	bool may_clear;     /* CLEAR is allowed */
+	uint32_t home_rail; /* the client's number of the rail that `qp` is on: requests and replies go there */
+	char name[64];      /* for logs and status */
+	void *control;      /* the control thread's object */
 
 	/* The memory it made known by MEMORY, for INDIRECT: region id = index. Written by the control thread: an
 	 * entry is filled before its `present` is stored with release; readers load `present` with acquire, then
 	 * check the range against the entry. To take one away: store false, then FORGET. */
 	struct layout_region *regions;
 	uint32_t region_count; /* size of the array; never changes; 0: no INDIRECT */
+
+	/* By the client's number of the rail; home_rail's is empty. */
+	struct connection_rail rails[WIRE_RAILS_MAX];
 
 	/* written by the control thread alone, read by the worker with kvr_load_relaxed: some of that memory is a GPU's, so that
 	 * more must be under way to keep the link busy, and takes no longer */
@@ -182,7 +212,7 @@ struct mailbox {
 /* requests, connections: how many of each can exist. 0 or -ENOMEM. */
 static inline KVR_MUST_CHECK int mailbox_init(struct mailbox *mailbox, uint32_t requests, uint32_t connections)
 {
-	uint32_t capacity = 2 * requests + 4 * connections + 16; /* as the comment above says, and some room */
+	uint32_t capacity = 2 * requests + 6 * connections + 16; /* as the comment above says, and some room */
 	int error = ring_init(&mailbox->to_management, capacity);
 
 	if (error)
@@ -224,6 +254,12 @@ static inline void mailbox_fini(struct mailbox *mailbox)
 	X(errors_peer_total, "of these, blamed on the client")                                   \
 	X(errors_link_total, "of these, blamed on the network")                                  \
 	X(errors_memory_total, "of these, blamed on memory that is not registered")              \
+	X(rails_opened_total, "further rails of connections begun")                              \
+	X(rail_probe_failures_total, "of these, those through which no data came")               \
+	X(rails_lost_total, "rails that failed after they had worked")                           \
+	X(rail_jobs_total, "parts of transfers given to a further rail")                         \
+	X(rail_jobs_repeated_total, "of these, done again by another rail")                      \
+	X(rail_bytes_total, "bytes moved by further rails")                                      \
 	X(unknown_queue_pair_total, "completions of a queue pair that is gone")                  \
 	X(connections_opened_total, "connections begun")                                         \
 	X(connections_lost_total, "connections that ended by an error of the queue pair")        \

@@ -90,6 +90,8 @@ static ssize_t encode(struct worker *worker, const struct request *request, uint
 		.status = request->reply.status,
 		.request_id = request->header.request_id,
 		.boot_id = worker->options.boot_id,
+		/* Whoever has this reply may use the blocks again: only when nothing can come by a rail that has failed. */
+		.flags = (uint16_t)endpoint_of(KVR_CONTAINER_OF(request, const struct slot, request))->rails_out,
 	};
 	struct empty_reply empty = { header };
 
@@ -189,8 +191,8 @@ void reply_early(struct worker *worker, struct slot *slot)
 {
 	uint32_t index = worker->reply_free;
 
-	if (!slot->request.transfer.early || slot->early || index == POOL_NONE || !list_empty(&worker->unanswered) ||
-		worker->early >= worker->early_max)
+	if (!slot->request.transfer.early || slot->early || slot->shares > 0 || slot->torn || index == POOL_NONE ||
+		!list_empty(&worker->unanswered) || worker->early >= worker->early_max)
 		return;
 	worker->reply_free = worker->reply_buffers[index].next;
 	set_delivered(&slot->request);

@@ -42,7 +42,7 @@ static bool has_place(struct chain *chain, const struct worker *worker, const st
 	return false;
 }
 
-static uint32_t window_of(const struct endpoint *endpoint)
+uint32_t send_window(const struct endpoint *endpoint)
 {
 	return kvr_load_relaxed(&endpoint->connection->on_gpu) ? WORKER_WINDOW_BYTES_GPU : WORKER_WINDOW_BYTES;
 }
@@ -59,11 +59,11 @@ static bool has_room(struct chain *chain, const struct worker *worker, const str
 {
 	if (!has_place(chain, worker, endpoint))
 		return false;
-	if (chain->bytes >= WORKER_TURN_BYTES_MAX)
+	if (chain->bytes >= chain->bytes_max)
 		return false;
 	if (read && chain->reads > 0 && chain->reads >= endpoint->reads_signalled)
 		return false;
-	if (endpoint->bytes_in_flight + chain->bytes >= window_of(endpoint) ||
+	if (endpoint->bytes_in_flight + chain->bytes >= send_window(endpoint) ||
 		(read && !has_read_room(chain, endpoint))) {
 		chain->blocked = true;
 		return false;
@@ -140,27 +140,37 @@ static void add_word(struct chain *chain, const struct worker *worker, const str
 
 static void add_transfer(struct chain *chain, const struct worker *worker, const struct endpoint *endpoint)
 {
-	struct slot *slot = KVR_CONTAINER_OF(endpoint->transfers.next, struct slot, node);
-	bool read = !slot->request.transfer.to_client;
+	struct rail_work work;
+	bool read;
 
-	chain->before = slot->plan;
-	chain->layers_before = slot->layer_next;
-	while (!transfer_posted(slot) && has_room(chain, worker, endpoint, read)) {
-		bool layer = order_layer_due(slot);
+	if (!rails_next_work(endpoint, &work))
+		return;
+	if (endpoint->rails_live > 0 && rails_may_share(work.slot) &&
+		!rails_home_first(worker, endpoint, &work, &chain->blocked))
+		return; /* another rail is done sooner, even if its queue is full */
+	read = !work.slot->request.transfer.to_client;
+	chain->plan = work.plan;
+	chain->before = *work.plan;
+	chain->layers_before = work.slot->layer_next;
+	chain->redo = work.redo;
+	while (!(work.redo ? plan_done(work.plan) : transfer_posted(work.slot)) &&
+		has_room(chain, worker, endpoint, read)) {
+		bool layer = !work.redo && order_layer_due(work.slot);
 		struct ibv_send_wr *wr = add(chain, endpoint, layer ? CHAIN_LAYER : CHAIN_TRANSFER);
 		struct chain_item *item = &chain->items[chain->count - 1];
 
-		chain->slot = slot;
+		chain->slot = work.slot;
+		chain->one_sided++;
 		if (KVR_UNLIKELY(layer)) {
-			order_fill_layer(worker, slot, wr);
+			order_fill_layer(worker, work.slot, wr);
 		} else {
-			item->bytes = (uint32_t)plan_next(&slot->plan, &worker->limits, wr, wr->sg_list);
+			item->bytes = (uint32_t)plan_next(work.plan, &worker->limits, wr, wr->sg_list);
 			item->read = read;
 			chain->reads += read;
 			chain->bytes += item->bytes;
 		}
-		if (slot->aborted)
-			break; /* just the one that will tell */
+		if (work.slot->aborted || (work.redo && chain->one_sided == work.redo->wrs))
+			break; /* just the one that will tell; all of the part */
 	}
 }
 
@@ -173,14 +183,17 @@ static void build(struct worker *worker, struct endpoint *endpoint)
 	chain->reads = 0;
 	chain->buffers = 0;
 	chain->bytes = 0;
+	chain->one_sided = 0;
+	chain->bytes_max = endpoint->rails_live > 0 ? WORKER_RAIL_BYTES : WORKER_TURN_BYTES_MAX;
 	chain->blocked = false;
 	chain->slot = NULL;
+	chain->redo = NULL;
 	must_signal = add_replies(chain, worker, endpoint);
 	if (KVR_UNLIKELY(!list_empty(&endpoint->words)))
 		add_word(chain, worker, endpoint);
 	else if (!list_empty(&endpoint->fetches))
 		add_fetch(chain, worker, endpoint);
-	else if (!list_empty(&endpoint->transfers))
+	else
 		add_transfer(chain, worker, endpoint);
 	if (chain->count > 0 && (chain->slot || must_signal))
 		signal_last(chain);
@@ -239,6 +252,8 @@ static void book(struct worker *worker, struct endpoint *endpoint, uint32_t post
 			endpoint->open.reads += item->read;
 			endpoint->bytes_in_flight += item->bytes;
 			worker->bytes_in_flight += item->bytes;
+			if (worker->track_count > 1)
+				track_posted(worker, &worker->tracks[0], item->bytes);
 			if (item->read) {
 				endpoint->open.read_bytes += item->bytes;
 				endpoint->read_bytes_in_flight += item->bytes;
@@ -246,7 +261,7 @@ static void book(struct worker *worker, struct endpoint *endpoint, uint32_t post
 			}
 			slot->outstanding++;
 			slot->unsignalled++;
-			slot->posted_bytes += item->bytes;
+			slot->posted_bytes += chain->redo ? 0 : item->bytes;
 			one_sided++;
 		}
 		if (item->signalled)
@@ -257,6 +272,8 @@ static void book(struct worker *worker, struct endpoint *endpoint, uint32_t post
 		worker_count(worker, work_requests_total, one_sided);
 		worker_count(worker, doorbells_total, 1);
 	}
+	if (chain->redo)
+		rails_redone(worker, chain->redo, one_sided);
 }
 
 /* The plan goes back to where it was, and forward by what was posted. */
@@ -266,11 +283,11 @@ static KVR_COLD void rewind_plan(struct worker *worker, uint32_t posted)
 	struct ibv_send_wr wr;
 	struct ibv_sge sges[WORKER_SGE_MAX];
 
-	chain->slot->plan = chain->before;
+	*chain->plan = chain->before;
 	chain->slot->layer_next = chain->layers_before;
 	for (uint32_t i = 0; i < posted; i++) {
 		if (chain->items[i].kind == CHAIN_TRANSFER)
-			plan_next(&chain->slot->plan, &worker->limits, &wr, sges);
+			plan_next(chain->plan, &worker->limits, &wr, sges);
 		else if (chain->items[i].kind == CHAIN_LAYER)
 			chain->slot->layer_next++;
 	}
@@ -288,7 +305,7 @@ static KVR_COLD void refused(struct worker *worker, struct endpoint *endpoint, i
 }
 
 /* Where a chain's slot waits from now on: in front as long as it has something to post. */
-static void move_on(struct worker *worker, struct endpoint *endpoint, struct slot *slot)
+void send_move_on(struct worker *worker, struct endpoint *endpoint, struct slot *slot)
 {
 	bool everything = slot->stage == SLOT_FETCHING ? slot->posted_bytes == slot->fetch_length
 		: slot->stage == SLOT_WORD             ? slot->outstanding > 0
@@ -307,7 +324,7 @@ static void move_on(struct worker *worker, struct endpoint *endpoint, struct slo
 static bool has_work(const struct endpoint *endpoint)
 {
 	return endpoint->reply_first != POOL_NONE || !list_empty(&endpoint->fetches) ||
-		!list_empty(&endpoint->transfers) || !list_empty(&endpoint->words);
+		!list_empty(&endpoint->transfers) || !list_empty(&endpoint->words) || !list_empty(&endpoint->redo);
 }
 
 void send_activate(struct worker *worker, struct endpoint *endpoint)
@@ -323,6 +340,8 @@ static void turn(struct worker *worker, struct endpoint *endpoint)
 	uint32_t posted;
 	int error = 0;
 
+	if (endpoint->rails_live > 0)
+		rails_share(worker, endpoint);
 	build(worker, endpoint);
 	posted = chain->count;
 	if (chain->count > 0)
@@ -334,7 +353,7 @@ static void turn(struct worker *worker, struct endpoint *endpoint)
 	}
 	book(worker, endpoint, posted);
 	if (chain->slot)
-		move_on(worker, endpoint, chain->slot);
+		send_move_on(worker, endpoint, chain->slot);
 	if (chain->blocked)
 		worker_count(worker, send_queue_waits_total, 1);
 	if (KVR_UNLIKELY(error))
@@ -342,7 +361,7 @@ static void turn(struct worker *worker, struct endpoint *endpoint)
 	else if (posted > 0)
 		endpoint->refusals = 0;
 	/* Who waits for room comes back with the completion that makes it. */
-	if (!((chain->blocked || error) && endpoint->mark_count > 0))
+	if (!((chain->blocked || error) && endpoint->mark_count + endpoint->rail_marks > 0))
 		send_activate(worker, endpoint);
 }
 
@@ -367,7 +386,7 @@ static void slot_completion(struct worker *worker, struct endpoint *endpoint, co
 	struct slot *slot = mark->slot;
 
 	slot->outstanding -= mark->slot_wrs;
-	if (slot->outstanding > 0)
+	if (slot->outstanding > 0 || slot->shares > 0)
 		return;
 	if (slot->stage == SLOT_FETCHING && slot->posted_bytes == slot->fetch_length) {
 		if (endpoint->state == ENDPOINT_LIVE)
@@ -398,6 +417,8 @@ void send_completion(struct worker *worker, struct endpoint *endpoint, uint64_t 
 	endpoint->read_bytes_in_flight -= mark.read_bytes;
 	endpoint->bytes_in_flight -= mark.bytes;
 	worker->bytes_in_flight -= mark.bytes;
+	if (worker->track_count > 1)
+		track_completed(worker, &worker->tracks[0], mark.bytes);
 	endpoint->buffers_in_flight -= mark.buffer_count;
 	reply_free_list(worker, mark.buffers);
 	if (mark.slot)

@@ -29,7 +29,7 @@ static void count_moved(struct worker *worker, const struct request *request)
 void transfer_end(struct worker *worker, struct slot *slot, bool failed)
 {
 	struct request *request = &slot->request;
-	bool whole = !failed && transfer_posted(slot);
+	bool whole = !failed && transfer_posted(slot) && !slot->torn;
 
 	/* Nobody will see the early reply of what failed: its queue pair has. */
 	if (failed && slot->early)
@@ -57,6 +57,8 @@ void transfer_begin(struct worker *worker, struct slot *slot)
 
 	slot->stage = SLOT_MOVING;
 	slot->aborted = false;
+	slot->torn = false;
+	slot->shares = 0;
 	slot->outstanding = 0;
 	slot->unsignalled = 0;
 	slot->posted_bytes = 0;
@@ -81,12 +83,17 @@ void transfer_abort(struct worker *worker, struct slot *slot)
 	if ((slot->stage != SLOT_MOVING && slot->stage != SLOT_WORD) || slot->aborted)
 		return;
 	slot->aborted = true;
+	rails_drop(worker, endpoint, slot);
+	if (slot->torn && transfer_posted(slot) && slot->outstanding == 0 && slot->shares == 0) {
+		transfer_end(worker, slot, endpoint->state != ENDPOINT_LIVE); /* that was all that was left of it */
+		return;
+	}
 	/* What was posted must complete. Behind unsignalled work requests one more has to go out, or nothing would
 	 * tell. */
 	if (slot->unsignalled > 0 || transfer_posted(slot) || (slot->stage == SLOT_WORD && slot->outstanding > 0))
 		return;
 	list_remove(&slot->node);
-	if (slot->outstanding == 0)
+	if (slot->outstanding == 0 && slot->shares == 0)
 		transfer_end(worker, slot, endpoint->state != ENDPOINT_LIVE);
 	else
 		list_add_last(&endpoint->posted, &slot->node);

@@ -17,6 +17,8 @@
 
 static int check_options(const struct worker_options *options)
 {
+	if (options->rail_count > WIRE_RAILS_MAX - 1 || (options->rail_count > 0 && !options->area_lkeys))
+		return -EINVAL;
 	if (!options->device || options->connections_max == 0 || options->credits == 0 || options->large_buffers == 0)
 		return -EINVAL;
 	if (options->message_bytes_max < WIRE_INLINE_BYTES || options->message_bytes_max > WIRE_MESSAGE_BYTES_MAX)
@@ -39,7 +41,7 @@ static int set_sizes(struct worker *worker)
 	uint64_t completions = slots + (uint64_t)options->connections_max * options->send_depth;
 
 	if (slots > limits->max_recv_wr || completions > limits->max_cqe ||
-		2 * slots + 4 * (uint64_t)options->connections_max + 16 > RING_CAPACITY_MAX) {
+		2 * slots + 6 * (uint64_t)options->connections_max + 16 > RING_CAPACITY_MAX) {
 		log_error(
 			"worker: %u connections with %u credits need %llu receives and %llu completions, the device %s "
 			"has %u and %u: fewer clients, credits or send-depth",
@@ -55,6 +57,13 @@ static int set_sizes(struct worker *worker)
 										     : WORKER_INLINE_BYTES_WANTED;
 	worker->limits.max_sge = limits->max_sge < WORKER_SGE_MAX ? limits->max_sge : WORKER_SGE_MAX;
 	worker->limits.max_bytes = (uint32_t)kvr_min_u64(limits->max_message_bytes, WORKER_WR_BYTES_MAX);
+	/* The same on all devices: a part of a transfer that one has failed to move is cut the same way for another. */
+	for (uint32_t i = 0; i < options->rail_count; i++) {
+		const struct verbs_limits *other = &options->rails[i]->limits;
+
+		worker->limits.max_sge = (uint32_t)kvr_min_u64(worker->limits.max_sge, other->max_sge);
+		worker->limits.max_bytes = (uint32_t)kvr_min_u64(worker->limits.max_bytes, other->max_message_bytes);
+	}
 	worker->large_share = (options->large_buffers + 1) / 2;
 	return worker->limits.max_sge > 0 && worker->limits.max_bytes > 0 ? 0 : -EINVAL;
 }
@@ -115,6 +124,7 @@ static void fill_tables(struct worker *worker)
 	list_init(&worker->active);
 	list_init(&worker->draining);
 	list_init(&worker->large_waiters);
+	list_init(&worker->rails_draining);
 	for (uint32_t i = 0; i < worker->slot_count; i++) {
 		struct slot *slot = &worker->slots[i];
 
@@ -136,6 +146,7 @@ static void fill_tables(struct worker *worker)
 		list_init(&endpoint->words);
 		list_init(&endpoint->posted);
 		list_init(&endpoint->waiting);
+		list_init(&endpoint->redo);
 		worker->free_endpoints[worker->free_endpoint_count++] = i;
 	}
 	worker->reply_free = POOL_NONE;
@@ -203,6 +214,8 @@ int worker_create(const struct worker_options *options, struct worker **result)
 		error = worker->device->driver->create_srq(worker->device, worker->slot_count, &worker->srq);
 	if (!error)
 		error = post_receives(worker);
+	if (!error)
+		error = rails_init(worker);
 	if (error)
 		worker_destroy(&worker);
 	*result = worker;
@@ -217,6 +230,7 @@ void worker_destroy(struct worker **given)
 	if (!worker)
 		return;
 	*given = NULL;
+	rails_fini(worker);
 	if (worker->srq)
 		worker->device->driver->destroy_srq(worker->srq);
 	if (worker->cq)
@@ -353,6 +367,12 @@ static void take_message(struct worker *worker, const struct ring_message *messa
 	case TO_WORKER_ABORT:
 		transfer_abort(worker, slot_of(object));
 		break;
+	case TO_WORKER_RAIL_OPEN:
+		rail_open(worker, connection, (uint32_t)message->word[1]);
+		break;
+	case TO_WORKER_RAIL_CLOSE:
+		rail_close(worker, connection, (uint32_t)message->word[1]);
+		break;
 	case TO_WORKER_FORGET:
 		if (connection->worker)
 			indirect_forget(worker, connection->worker, (uint32_t)message->word[1]);
@@ -389,6 +409,8 @@ bool worker_step(struct worker *worker, uint64_t now_ns)
 
 	worker->now_ns = now_ns;
 	busy = poll_completions(worker);
+	if (worker->track_count > 1)
+		busy |= rails_step(worker);
 	busy |= read_mailbox(worker);
 	busy |= receive_post_again(worker);
 	busy |= order_step(worker);
@@ -408,7 +430,7 @@ bool worker_arm(struct worker *worker)
 	 * polled. */
 	if (!list_empty(&worker->active) || !list_empty(&worker->draining) || !list_empty(&worker->unposted) ||
 		!list_empty(&worker->unanswered) || !list_empty(&worker->words_due) || worker->bytes_in_flight > 0 ||
-		!ring_empty(&worker->mailbox->to_worker))
+		worker->probing > 0 || !list_empty(&worker->rails_draining) || !ring_empty(&worker->mailbox->to_worker))
 		return false;
 	if (ibv_req_notify_cq(worker->cq, 0) != 0)
 		return false;

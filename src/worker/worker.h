@@ -17,8 +17,17 @@
 KVR_BEGIN_C
 
 struct worker_options {
-	struct verbs_device *device; /* stays the caller's */
-	uint32_t index;              /* of this worker */
+	struct verbs_device *device; /* its home: requests and replies, and data. Stays the caller's, as do `rails` */
+	/* Further devices: connections may have a queue pair on each, for data alone. They need the driver's `several_rails`. */
+	struct verbs_device *rails[WIRE_RAILS_MAX - 1];
+	uint32_t rail_count;
+	/* With rails: local keys of the areas that transfers are in, [device * area_count + area], devices in the order home, rails. What
+	 * moving a byte costs from there, in thousandths of what it costs from a near one; NULL: all are near. The caller's, unchanged
+	 * while the worker lives. */
+	const uint32_t *area_lkeys;
+	const uint16_t *area_costs;
+	uint32_t area_count;
+	uint32_t index; /* of this worker */
 	uint32_t connections_max;
 	uint32_t credits;           /* requests in flight, per connection */
 	uint32_t large_buffers;     /* for requests that do not fit a receive buffer */
@@ -41,6 +50,10 @@ void worker_destroy(struct worker **worker);
 
 /* For the control thread: the options of a queue pair that this worker will serve (queues filled in). */
 void worker_qp_options(const struct worker *worker, struct verbs_qp_options *options);
+/* The same for one more rail on device 1 .. rail_count (0 is home). */
+void worker_rail_options(const struct worker *worker, uint32_t device, struct verbs_qp_options *options);
+/* NULL: there is no such device. */
+struct verbs_device *worker_rail_device(const struct worker *worker, uint32_t device);
 struct mailbox *worker_mailbox(struct worker *worker);
 const struct worker_counters *worker_counters(const struct worker *worker);
 struct ibv_cq *worker_cq(const struct worker *worker);

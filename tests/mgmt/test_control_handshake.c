@@ -622,22 +622,29 @@ static void a_driver_that_the_server_has_not_is_refused_by_name(void **state)
 	rig_stop(&rig);
 }
 
-static void a_second_rail_is_refused(void **state)
+static uint32_t ask_for_rail(struct peer *peer, uint32_t rail)
 {
-	const uint32_t rail = 1;
 	uint8_t bytes[RIG_MESSAGE];
+	size_t length = make_connect(bytes, peer);
+
+	memcpy(bytes + 32, &rail, 4);
+	return peer_ask(peer, bytes, length);
+}
+
+static void a_second_rail_is_refused_where_the_server_has_one_device(void **state)
+{
 	struct peer peer;
 	struct rig rig;
-	size_t length;
 
 	(void)state;
 	rig_make(&rig);
 	assert_int_equal(peer_open(&rig, &peer), 0);
 	assert_int_equal(peer_hello(&peer), STATUS_OK);
-	length = make_connect(bytes, &peer);
-	memcpy(bytes + 32, &rail, 4);
-	assert_int_equal(peer_ask(&peer, bytes, length), STATUS_UNSUPPORTED);
 	assert_int_equal(peer_connect(&peer), STATUS_OK);
+	assert_int_equal(ask_for_rail(&peer, 1), STATUS_UNSUPPORTED);
+	assert_non_null(strstr(peer.text, "no device for rail 1"));
+	assert_int_equal(ask_for_rail(&peer, 0), STATUS_OUT_OF_ORDER);
+	assert_int_equal(ask_for_rail(&peer, WIRE_RAILS_MAX), STATUS_TOO_BIG);
 	peer_fini(&peer);
 	rig_stop(&rig);
 }
@@ -732,7 +739,7 @@ int main(void)
 		cmocka_unit_test(every_wrong_credential_gets_the_same_answer),
 		cmocka_unit_test(trusted_tcp_clients_are_the_first_tenant),
 		cmocka_unit_test(a_driver_that_the_server_has_not_is_refused_by_name),
-		cmocka_unit_test(a_second_rail_is_refused),
+		cmocka_unit_test(a_second_rail_is_refused_where_the_server_has_one_device),
 		cmocka_unit_test(a_queue_pair_that_cannot_be_made_ends_the_handshake_with_words),
 		cmocka_unit_test(a_client_too_many_is_told_so_and_there_is_room_again),
 	};

@@ -39,8 +39,10 @@ static int setup(void **state)
 	f->groups[0] = (struct wire_group){ 16, WIRE_WINDOW_FULL, 1000, 4 };
 	for (uint32_t p = 0; p < 4; p++)
 		f->planes[p] = (struct wire_plane){ REGION_ADDRESS + p * 0x1000000, 4096, 4096, 1 };
-	f->regions[0] = (struct layout_region){ 0, 0, 0, false };
-	f->regions[1] = (struct layout_region){ REGION_ADDRESS, REGION_BYTES, 0xabc, true };
+	f->regions[0] = (struct layout_region){ .address = 0, .length = 0, .rkey = 0, .present = false };
+	f->regions[1] = (struct layout_region){
+		.address = REGION_ADDRESS, .length = REGION_BYTES, .rkey = 0xabc, .present = true
+	};
 	*state = f;
 	return 0;
 }
@@ -238,9 +240,11 @@ static void sums_that_wrap_are_refused(void **state)
 	/* A region that an importer got wrong. */
 	f->planes[0].block_stride = 4096;
 	f->planes[0].address = UINT64_MAX - 4096;
-	f->regions[1] = (struct layout_region){ UINT64_MAX - 8192, 9000, 1, true };
+	f->regions[1] = (struct layout_region){
+		.address = UINT64_MAX - 8192, .length = 9000, .rkey = 1, .present = true
+	};
 	assert_refused(f, STATUS_INVALID_MEMORY, 0, "address space");
-	f->regions[1] = (struct layout_region){ REGION_ADDRESS, 0, 1, true };
+	f->regions[1] = (struct layout_region){ .address = REGION_ADDRESS, .length = 0, .rkey = 1, .present = true };
 	assert_refused(f, STATUS_INVALID_MEMORY, 0, "address space");
 }
 

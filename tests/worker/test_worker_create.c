@@ -27,7 +27,8 @@ static int silence(void **state)
 
 struct device_alone {
 	struct sim_fabric *fabric;
-	struct verbs_device *device;
+	struct verbs_device *device, *rail;
+	uint32_t lkeys[2];
 	struct worker_options options;
 };
 
@@ -40,6 +41,7 @@ static void device_open(struct device_alone *alone)
 	assert_int_equal(sim_fabric_create(1, &options, &alone->fabric), 0);
 	open.fabric = alone->fabric;
 	assert_int_equal(verbs_sim.open(&open, &alone->device), 0);
+	assert_int_equal(verbs_sim.open(&open, &alone->rail), 0);
 	alone->options = (struct worker_options){
 		.device = alone->device,
 		.connections_max = 3,
@@ -56,6 +58,7 @@ static void device_close(struct device_alone *alone)
 
 	sim_fabric_counters(alone->fabric, &counters);
 	verbs_sim.close(alone->device);
+	verbs_sim.close(alone->rail);
 	sim_fabric_destroy(&alone->fabric);
 	assert_int_equal(counters.misuses, 0); /* nothing was left open */
 }
@@ -86,19 +89,30 @@ static void wrong_options_are_refused(void **state)
 	REFUSED(send_depth, alone.device->limits.max_send_wr + 1);
 	REFUSED(connections_max, UINT32_MAX); /* pitfalls I15: more completions than the queue could hold */
 	REFUSED(credits, alone.device->limits.max_recv_wr);
+	REFUSED(rail_count, WIRE_RAILS_MAX);
+	REFUSED(rail_count, 1); /* without keys of the areas */
+	alone.rail->driver = &verbs_local;
+	good.area_lkeys = alone.lkeys;
+	good.area_count = 1;
+	good.rails[0] = alone.rail;
+	REFUSED(rail_count, 1); /* of another driver */
+	alone.rail->driver = &verbs_sim;
 #undef REFUSED
 	device_close(&alone);
 }
 
-static void a_failure_while_creating_leaves_nothing(void **state)
+static void fail_everywhere(uint32_t rails)
 {
 	struct device_alone alone;
 	struct worker *worker;
 	uint64_t nth = 0;
 	int error;
 
-	(void)state;
 	device_open(&alone);
+	alone.options.rails[0] = alone.rail;
+	alone.options.rail_count = rails;
+	alone.options.area_lkeys = alone.lkeys;
+	alone.options.area_count = 1;
 	do {
 		fault_arm(++nth);
 		error = worker_create(&alone.options, &worker);
@@ -111,6 +125,13 @@ static void a_failure_while_creating_leaves_nothing(void **state)
 	worker_destroy(&worker);
 	worker_destroy(&worker);
 	device_close(&alone);
+}
+
+static void a_failure_while_creating_leaves_nothing(void **state)
+{
+	(void)state;
+	fail_everywhere(0);
+	fail_everywhere(1);
 }
 
 int main(void)

@@ -74,12 +74,36 @@ void slice_prepare_beside(struct slice *slice, struct slice *first, uint64_t see
 	prepare_server(slice, seed, l1_bytes);
 }
 
+static void close_rails(struct verbs_device *rails[SLICE_RAILS_MAX - 1])
+{
+	for (unsigned i = 0; i < SLICE_RAILS_MAX - 1; i++) {
+		if (rails[i])
+			driver->close(rails[i]);
+		rails[i] = NULL;
+	}
+}
+
+static void open_rails(const struct slice *slice, const uint32_t *subnets, bool server,
+	struct verbs_device *rails[SLICE_RAILS_MAX - 1])
+{
+	struct verbs_open open;
+
+	memset(&open, 0, sizeof(open));
+	open.server = server;
+	open.fabric = slice->fabric;
+	for (unsigned i = 1; i < slice->rails; i++) {
+		open.subnet = subnets[i];
+		assert_int_equal(driver->open(&open, &rails[i - 1]), 0);
+	}
+}
+
 static void server_close(struct slice *slice)
 {
 	server_destroy(&slice->server);
 	if (slice->server_device)
 		driver->close(slice->server_device);
 	slice->server_device = NULL;
+	close_rails(slice->server_rails);
 	free(slice->area.address);
 	slice->area.address = NULL;
 }
@@ -92,9 +116,15 @@ int slice_server_try(struct slice *slice)
 	memset(&open, 0, sizeof(open));
 	open.server = true;
 	open.fabric = slice->fabric;
+	open.subnet = slice->server_subnets[0];
 	error = driver->open(&open, &slice->server_device);
 	if (error)
 		return error;
+	open_rails(slice, slice->server_subnets, true, slice->server_rails);
+	slice->options.rail_count = slice->rails > 1 ? slice->rails : 0;
+	slice->options.rails[0] = slice->server_device;
+	for (uint32_t i = 1; i < slice->rails; i++)
+		slice->options.rails[i] = slice->server_rails[i - 1];
 	slice->area.address = aligned_alloc(65536, slice->area.bytes);
 	assert_non_null(slice->area.address);
 	for (uint32_t i = 0; i < slice->options.worker_count; i++)
@@ -122,6 +152,8 @@ void slice_server_kill(struct slice *slice)
 	struct control *control = server_control(slice->server);
 
 	sim_fabric_kill_device(slice->fabric, slice->server_device);
+	for (uint32_t i = 1; i < slice->rails; i++)
+		sim_fabric_kill_device(slice->fabric, slice->server_rails[i - 1]);
 	control_drain(control, slice->now_ns);
 	for (unsigned i = 0; i < SLICE_DOWN_TURNS && !control_idle(control); i++)
 		server_step(slice->server, slice->now_ns);
@@ -312,21 +344,27 @@ int slice_try_client(struct slice *slice, unsigned index, uint32_t tenant)
 	client->tenant = tenant;
 	memset(&open, 0, sizeof(open));
 	open.fabric = slice->fabric;
+	open.subnet = slice->client_subnets[0];
 	error = driver->open(&open, &client->device);
 	if (error)
 		return error;
+	open_rails(slice, slice->client_subnets, false, client->rails);
 	client->options = fresh;
 	client->options.name = "slice";
 	client->options.tenant = slice->wanted_tenant;
 	memset(&create, 0, sizeof(create));
 	create.user = &client->options;
 	create.device = client->device;
+	create.rail_count = slice->rails > 1 ? slice->rails - 1 : 0;
+	memcpy(create.rails, client->rails, create.rail_count * sizeof(client->rails[0]));
 	create.connect = slice_connect;
 	create.context = client;
 	create.seed = slice->seed * 100 + index + 1;
 	error = client_create(&create, &client->client);
-	if (error)
+	if (error) {
 		driver->close(client->device);
+		close_rails(client->rails);
+	}
 	return error;
 }
 
@@ -435,11 +473,16 @@ static void client_gone(struct slice_client *client)
 	client->pool = NULL;
 	driver->close(client->device);
 	client->device = NULL;
+	close_rails(client->rails);
 }
 
 void slice_kill(struct slice_client *client)
 {
 	sim_fabric_kill_device(client->slice->fabric, client->device);
+	for (unsigned i = 0; i < SLICE_RAILS_MAX - 1; i++) {
+		if (client->rails[i])
+			sim_fabric_kill_device(client->slice->fabric, client->rails[i]);
+	}
 	client_gone(client);
 }
 

@@ -24,6 +24,7 @@
 #define SLICE_SLOT_BYTES 4096 /* that an object takes in L1 */
 #define SLICE_CHUNKS_MAX (SLICE_BLOCKS / SLICE_BLOCKS_PER_CHUNK)
 #define SLICE_TENANTS 2
+#define SLICE_RAILS_MAX 4
 
 struct slice;
 
@@ -31,6 +32,7 @@ struct slice_client {
 	struct slice *slice;
 	uint32_t tenant;
 	struct verbs_device *device;
+	struct verbs_device *rails[SLICE_RAILS_MAX - 1]; /* further ones, where slice->rails says so */
 	struct kvr_client *client;
 	struct kvr_options options;
 	uint8_t *pool; /* SLICE_PLANES planes of SLICE_BLOCKS blocks */
@@ -45,6 +47,10 @@ struct slice {
 	uint64_t seed;
 	struct server_options options;
 	struct verbs_device *server_device;
+	/* Devices of the server and of each client; 0: one. Further ones and their subnets are set before they are opened. */
+	uint32_t rails;
+	struct verbs_device *server_rails[SLICE_RAILS_MAX - 1];
+	uint32_t server_subnets[SLICE_RAILS_MAX], client_subnets[SLICE_RAILS_MAX];
 	struct server *server; /* NULL: there is none */
 	bool deaf;             /* connections are taken by nobody */
 	struct stream *deaf_ends[64];

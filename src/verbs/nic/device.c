@@ -171,6 +171,8 @@ static void nic_close(struct verbs_device *device)
 
 const struct verbs_driver verbs_nic = {
 	.name = "nic",
+	.several_rails = true,
+	.match = nic_match,
 	.describe = nic_describe,
 	.open = nic_open,
 	.close = nic_close,

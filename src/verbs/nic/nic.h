@@ -232,6 +232,9 @@ KVR_MUST_CHECK int nic_find(struct nic_device *nic, const struct verbs_open *opt
 /* The port and its address again, after an event. Under device->lock once the device is open. */
 KVR_MUST_CHECK int nic_port_read(struct nic_device *nic, struct nic_port *port, uint32_t number, const char *device);
 
+/* match.c: verbs_driver.match. */
+uint32_t nic_match(const struct verbs_device *device, const uint8_t *bytes, uint32_t length);
+
 /* state.c: by the table of legal moves. `to` NIC_ERR is legal from everywhere. 0 or -errno, logged. */
 KVR_MUST_CHECK int nic_qp_move(struct nic_qp *qp, enum nic_state to);
 

@@ -16,6 +16,8 @@ struct sim_slab {
 
 const struct verbs_driver verbs_sim = {
 	.name = "sim",
+	.several_rails = true,
+	.match = sim_match,
 	.open = sim_open,
 	.close = sim_close,
 	.create_cq = sim_create_cq,
@@ -314,6 +316,13 @@ void sim_fabric_cut_device(struct sim_fabric *fabric, struct verbs_device *devic
 	(void)fabric;
 	list_for_each(node, &KVR_CONTAINER_OF(device, struct sim_device, base)->qps)
 		sim_cut_link(KVR_CONTAINER_OF(node, struct sim_qp, in_device));
+}
+
+void sim_fabric_link_device(struct sim_fabric *fabric, struct verbs_device *device, bool up)
+{
+	KVR_CONTAINER_OF(device, struct sim_device, base)->down = !up;
+	if (!up)
+		sim_fabric_cut_device(fabric, device);
 }
 
 void sim_fabric_stall_device(struct sim_fabric *fabric, struct verbs_device *device, bool stalled)

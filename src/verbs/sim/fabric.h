@@ -62,6 +62,8 @@ void sim_fabric_cut(struct sim_fabric *fabric, uint32_t qp_num);
 void sim_fabric_stall(struct sim_fabric *fabric, uint32_t qp_num, bool stalled);
 /* The same for every queue pair that the device has now. */
 void sim_fabric_cut_device(struct sim_fabric *fabric, struct verbs_device *device);
+/* Takes the device's link down or up again: down, it is cut for every queue pair that the device has or will have. */
+void sim_fabric_link_device(struct sim_fabric *fabric, struct verbs_device *device, bool up);
 void sim_fabric_stall_device(struct sim_fabric *fabric, struct verbs_device *device, bool stalled);
 /*
  * The process that owns this device is gone: its streams end, its queue pairs answer no more, and pieces on their way

@@ -33,6 +33,7 @@ KVR_BEGIN_C
 #define SIM_INLINE_LIMIT 1024u
 #define SIM_SGE_LIMIT 32u
 #define SIM_ADDRESS_BYTES 12u /* "KVRSIM1\0" and the queue pair's number */
+#define SIM_MATCH_SAME 2u     /* subnet; another one is worth a try, as with real addresses */
 
 /* ---- events --------------------------------------------------------------------------------------------------- */
 
@@ -145,6 +146,8 @@ struct sim_device {
 	struct sim_fabric *fabric;
 	struct list_node in_fabric;
 	struct list_node mrs, cqs, srqs, qps, areas;
+	uint32_t subnet;
+	bool down; /* its link: every queue pair of it is cut, new ones too */
 	bool dead;
 };
 
@@ -343,6 +346,7 @@ int sim_receive_queue_post(struct sim_receive_queue *queue, const struct ibv_rec
 int sim_create_qp(struct verbs_device *device, const struct verbs_qp_options *options, struct ibv_qp **qp);
 int sim_qp_address(
 	struct ibv_qp *qp, uint8_t *bytes, uint32_t capacity, uint32_t *length, int *fds, unsigned *fd_count);
+uint32_t sim_match(const struct verbs_device *device, const uint8_t *bytes, uint32_t length);
 int sim_qp_connect(struct ibv_qp *qp, const uint8_t *bytes, uint32_t length, const int *fds, unsigned fd_count,
 	const struct stream_peer *peer);
 void sim_qp_start(struct ibv_qp *qp);

@@ -40,6 +40,7 @@ int sim_open(const struct verbs_open *options, struct verbs_device **device)
 	if (!new)
 		return -ENOMEM;
 	new->fabric = options->fabric;
+	new->subnet = options->subnet;
 	new->base.driver = &verbs_sim;
 	new->base.context = &new->context;
 	new->base.limits = default_limits;

@@ -144,6 +144,19 @@ int sim_qp_address(
 	return 0;
 }
 
+uint32_t sim_match(const struct verbs_device *base, const uint8_t *bytes, uint32_t length)
+{
+	const struct sim_device *device = KVR_CONTAINER_OF(base, struct sim_device, base);
+	const struct sim_qp *peer;
+	uint32_t number;
+
+	if (length != SIM_ADDRESS_BYTES || memcmp(bytes, address_magic, sizeof(address_magic)) != 0)
+		return 0;
+	memcpy(&number, bytes + sizeof(address_magic), sizeof(number));
+	peer = sim_table_find(&device->fabric->numbers, number);
+	return peer && peer->device->subnet == device->subnet ? SIM_MATCH_SAME : SIM_MATCH_SAME - 1;
+}
+
 int sim_qp_connect(struct ibv_qp *base, const uint8_t *bytes, uint32_t length, const int *fds, unsigned fd_count,
 	const struct stream_peer *peer)
 {

@@ -26,7 +26,8 @@ static enum peer_presence look_for_peer(struct sim_qp *qp)
 		return PEER_NOT_YET;
 	qp->peer = peer;
 	peer->peer = qp;
-	if (qp->cut || peer->cut)
+	if (qp->cut || peer->cut || qp->device->down || peer->device->down ||
+		qp->device->subnet != peer->device->subnet)
 		qp->cut = peer->cut = true;
 	return PEER_HERE;
 }
