@@ -68,8 +68,9 @@ enum gpu_pointer_attribute {
 };
 #define GPU_MEMORY_DEVICE 2u /* of GPU_POINTER_MEMORY_TYPE */
 
-#define GPU_HOST_PORTABLE 1u /* host_register, host_alloc: for all contexts ... */
-#define GPU_HOST_MAPPED 2u   /* ... and with an address on the GPU */
+#define GPU_FUNCTION_SHARED_BYTES 8 /* function_attribute: of dynamic shared memory, the most that a launch asks for */
+#define GPU_HOST_PORTABLE 1u        /* host_register, host_alloc: for all contexts ... */
+#define GPU_HOST_MAPPED 2u          /* ... and with an address on the GPU */
 #define GPU_STREAM_NON_BLOCKING 1u
 #define GPU_EVENT_NO_TIMING 2u
 #define GPU_WAIT_REACHED 0u /* wait_value: until the word is at least the value, as the sign of the difference says */
@@ -98,6 +99,7 @@ enum gpu_pointer_attribute {
 	X(module_load, "cuModuleLoadData", (gpu_module * module, const void *image))                                   \
 	X(module_unload, "cuModuleUnload", (gpu_module module))                                                        \
 	X(module_function, "cuModuleGetFunction", (gpu_function * function, gpu_module module, const char *name))      \
+	X(function_attribute, "cuFuncSetAttribute", (gpu_function function, int attribute, int value))                 \
 	X(launch, "cuLaunchKernel",                                                                                    \
 		(gpu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,           \
 			unsigned block_y, unsigned block_z, unsigned shared_bytes, gpu_stream stream,                  \

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "gpu/gpu_private.h"
+#include "gpu/kernels/bulk_ptx.h"
 #include "gpu/kernels/copy_ptx.h"
 
 /* ---- a GPU ------------------------------------------------------------------------------------------------------ */
@@ -52,12 +53,28 @@ static int make_slots(struct gpu *gpu)
 	for (uint32_t i = 0; code == GPU_DONE && i < GPU_SLOTS; i++) {
 		struct gpu_slot *slot = &gpu->slots[i];
 
-		/* The model's work comes first. */
-		code = driver->stream_create(&slot->stream, GPU_STREAM_NON_BLOCKING, least);
+		/* Our few blocks go first: behind a model's kernels, which fill all multiprocessors, copies would begin when those end, and
+		 * nothing would be loaded while the model computes. */
+		code = driver->stream_create(&slot->stream, GPU_STREAM_NON_BLOCKING, greatest);
 		slot->arrivals = gpu->arrivals + i * KVR_CACHE_LINE;
 		slot->flag = (uint32_t *)(void *)(gpu->flags + i * KVR_CACHE_LINE);
 	}
 	return code;
+}
+
+/* The context is current. Without it, or with a driver that can't read it, the other kernel does everything. */
+static void load_bulk(struct gpu *gpu)
+{
+	const struct gpu_driver *driver = &gpu->gpus->driver;
+	int major = 0;
+
+	if (gpu->gpus->options.no_bulk ||
+		driver->device_attribute(&major, GPU_ATTRIBUTE_MAJOR, gpu->device) != GPU_DONE || major < 9 ||
+		driver->module_load(&gpu->bulk_module, gpu_bulk_ptx) != GPU_DONE)
+		return;
+	if (driver->module_function(&gpu->bulk, gpu->bulk_module, "kvrail_copy_bulk") != GPU_DONE ||
+		driver->function_attribute(gpu->bulk, GPU_FUNCTION_SHARED_BYTES, GPU_BULK_SHARED_BYTES) != GPU_DONE)
+		gpu->bulk = NULL;
 }
 
 static int make_ready(struct gpu *gpu)
@@ -77,6 +94,8 @@ static int make_ready(struct gpu *gpu)
 		code = driver->module_function(&gpu->copy, gpu->module, "kvrail_copy");
 	if (code == GPU_DONE)
 		code = make_slots(gpu);
+	if (code == GPU_DONE)
+		load_bulk(gpu);
 	(void)driver->context_pop(&context);
 	return code;
 }
@@ -95,6 +114,8 @@ static void unmake(struct gpu *gpu)
 			(void)driver->memory_free(gpu->arrivals);
 		if (gpu->flags)
 			(void)driver->host_free(gpu->flags);
+		if (gpu->bulk_module)
+			(void)driver->module_unload(gpu->bulk_module);
 		if (gpu->module)
 			(void)driver->module_unload(gpu->module);
 		(void)driver->context_pop(&context);

@@ -6,8 +6,8 @@
  *   poll core <--position done-- lane <--flag in pinned memory, polled by the submit thread--
  *
  * A lane belongs to one poll core, one GPU and one direction (kernels that read and write host memory at once are slower): single producer, single consumer, no lock, no call into the vendor's
- * library on the poll core. The submit thread launches whatever is waiting as one kernel (or, for large contiguous
- * pieces, as copies by the copy engine), and lets what comes meanwhile wait while two kernels are under way: so
+ * library on the poll core. The submit thread launches whatever is waiting, up to 4 MiB, as one kernel (or, for large contiguous
+ * pieces, as copies by the copy engine), and lets what comes meanwhile wait while four kernels are under way: so
  * launches are as large as the load makes them.
  *
  * Errors. When the library says that a GPU is lost (any failed launch, or a sticky error while something is under way),
@@ -45,6 +45,7 @@ struct gpus_options {
 	uint32_t blocks;                 /* of a kernel; 0: the default */
 	uint32_t block_threads;          /* 0: the default; a multiple of 32, 128 to 1024 */
 	bool no_engine;                  /* large pieces go by the kernel too */
+	bool no_bulk;                    /* the kernel of older GPUs, whatever they are */
 };
 
 /* Looks for the library and its GPUs, makes a context and a submit thread on each that is usable. 0, -ENOENT (no

@@ -13,12 +13,17 @@
 KVR_BEGIN_C
 
 #define GPU_TILE_BYTES 4096u /* the kernel's: copy.cu */
-#define GPU_BLOCKS 8u        /* two launches at once: 16 multiprocessors */
+#define GPU_BLOCKS 2u        /* four launches at once in each direction: 16 multiprocessors */
 #define GPU_BLOCK_THREADS 1024u
-#define GPU_SLOTS 8u            /* launches under way at once ... */
-#define GPU_KERNELS_AT_ONCE 2u  /* ... of them kernels, for each direction */
-#define GPU_LAUNCH_PIECES 8192u /* of one launch: the next lane has its turn then */
-#define GPU_ENGINE_RUNS 64u     /* copies of one launch by the copy engine */
+#define GPU_BULK_THREADS 256u                            /* bulk.cu's: its WARPS, */
+#define GPU_BULK_SHARED_BYTES (8u * 6u * GPU_TILE_BYTES) /* of STAGES each */
+#define GPU_SLOTS 12u                                    /* launches under way at once ... */
+#define GPU_KERNELS_AT_ONCE 4u                           /* ... of them kernels, for each direction */
+#define GPU_LAUNCH_PIECES 8192u                          /* of one launch: the next lane has its turn then */
+/* So that some launches are ended and some are waiting while others run: whoever has a window of work requests would else have all of
+ * it in one kernel, and nothing to put behind it. */
+#define GPU_LAUNCH_BYTES (UINT64_C(4) << 20)
+#define GPU_ENGINE_RUNS 64u /* copies of one launch by the copy engine */
 /* So many pieces go by the copy engine when nothing else is under way: it works beside other processes' kernels, where a kernel of
  * ours waits until the GPU changes from one process to the other (some 150 us, without MPS). */
 #define GPU_ENGINE_FEW 4u
@@ -75,6 +80,8 @@ struct gpu {
 	gpu_context context;
 	gpu_module module;
 	gpu_function copy;
+	gpu_module bulk_module;
+	gpu_function bulk; /* NULL: this GPU has no bulk copies */
 	gpu_address arrivals;
 	uint8_t *flags; /* pinned, a cache line for each slot */
 	struct gpu_uuid uuid;

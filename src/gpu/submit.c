@@ -137,14 +137,16 @@ static uint64_t launch_engine(struct gpu *gpu, struct gpu_slot *slot, const stru
 	return taken;
 }
 
-/* Pieces up to the next one that the copy engine should have; *shift: tiles of the largest one, as a power of two. */
+/* Pieces up to the next one that the copy engine should have, or enough; *shift: tiles of the largest one, as a power of two; *odd:
+ * bits that some address or size has. */
 static uint64_t measure_kernel(
-	struct gpu *gpu, const struct gpu_lane *lane, uint64_t position, uint64_t limit, uint32_t *shift)
+	struct gpu *gpu, const struct gpu_lane *lane, uint64_t position, uint64_t limit, uint32_t *shift, uint64_t *odd)
 {
+	uint64_t taken = 0, bytes = 0;
 	uint32_t largest = 0;
-	uint64_t taken = 0;
 
-	while (taken < limit) {
+	*odd = 0;
+	while (taken < limit && bytes < GPU_LAUNCH_BYTES) {
 		const struct gpu_piece *piece = piece_at(lane, position + taken);
 		uint64_t pieces = 1;
 
@@ -158,13 +160,15 @@ static uint64_t measure_kernel(
 			piece = piece_at(lane, position + taken + i);
 			if (piece->bytes > largest)
 				largest = piece->bytes;
-			count_bytes(gpu, lane, piece->bytes);
+			*odd |= piece->to | piece->from | piece->bytes;
+			bytes += piece->bytes;
 		}
 		taken += pieces;
 	}
 	*shift = 0;
 	while ((GPU_TILE_BYTES << *shift) < largest)
 		(*shift)++;
+	count_bytes(gpu, lane, bytes);
 	return taken;
 }
 
@@ -175,17 +179,19 @@ static uint64_t launch_kernel(struct gpu *gpu, struct gpu_slot *slot, const stru
 	const struct gpu_piece *ring = lane->ring;
 	uint32_t first = (uint32_t)(position & (GPU_LANE_PIECES - 1));
 	uint32_t mask = GPU_LANE_PIECES - 1;
-	uint32_t shift, count, blocks, warps = options->block_threads / 32;
-	uint64_t taken = measure_kernel(gpu, lane, position, limit, &shift);
+	uint32_t shift, count, blocks;
+	uint64_t odd, taken = measure_kernel(gpu, lane, position, limit, &shift, &odd);
+	bool bulk = gpu->bulk && odd % 16 == 0;
+	uint32_t threads = bulk ? GPU_BULK_THREADS : options->block_threads;
 	void *parameters[] = { &ring, &first, &mask, &count, &shift, &slot->arrivals, &slot->flag, &slot->value };
 
 	count = (uint32_t)taken;
 	/* No more blocks than have something to do. */
-	blocks = ((count << shift) + warps - 1) / warps;
+	blocks = ((count << shift) + threads / 32 - 1) / (threads / 32);
 	if (blocks > options->blocks)
 		blocks = options->blocks;
-	*code = gpu->gpus->driver.launch(
-		gpu->copy, blocks, 1, 1, options->block_threads, 1, 1, 0, slot->stream, parameters, NULL);
+	*code = gpu->gpus->driver.launch(bulk ? gpu->bulk : gpu->copy, blocks, 1, 1, threads, 1, 1,
+		bulk ? GPU_BULK_SHARED_BYTES : 0, slot->stream, parameters, NULL);
 	kvr_counter_add(&gpu->counters.launches_total, 1);
 	return taken;
 }

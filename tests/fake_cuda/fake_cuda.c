@@ -18,6 +18,7 @@
 #define MEMORIES 512
 #define OPERATIONS 4096
 #define SYMBOLS 64
+#define BULK 5u    /* function: kvrail_copy_bulk */
 #define BROKEN 700 /* CUDA_ERROR_ILLEGAL_ADDRESS */
 
 enum kind { FREE, ALLOCATED, MAPPED, PINNED, REGISTERED };
@@ -55,7 +56,7 @@ static struct {
 	bool started, thread_started, held;
 	int broken;
 	int gpus;
-	unsigned launch_us;
+	unsigned launch_us, bulk_bytes;
 	struct memory memory[MEMORIES];
 	uint64_t serial;
 	struct symbol symbols[SYMBOLS];
@@ -261,6 +262,9 @@ static void do_list(const uint64_t *word)
 		/* the kernel looks at no more tiles than that */
 		if (piece->bytes > 4096u << word[4])
 			fake.broken = BROKEN;
+		/* bulk copies take nothing else */
+		if (word[7] == BULK && (piece->to | piece->from | piece->bytes) % 16 != 0)
+			fake.broken = BROKEN;
 		do_copy(piece->to, piece->from, piece->bytes);
 	}
 }
@@ -445,7 +449,8 @@ FAKE(cuDeviceGetUuid_v2, (struct gpu_uuid * uuid, int device))
 
 FAKE(cuDeviceGetAttribute, (int *value, int attribute, int device))
 {
-	*value = attribute == GPU_ATTRIBUTE_PCI_BUS          ? 0x1a + device
+	*value = attribute == GPU_ATTRIBUTE_MAJOR            ? (getenv("FAKE_CUDA_OLD") ? 8 : 9)
+		: attribute == GPU_ATTRIBUTE_PCI_BUS         ? 0x1a + device
 		: attribute == GPU_ATTRIBUTE_MULTIPROCESSORS ? 132
 							     : 1;
 	return leave(enter("cuDeviceGetAttribute"));
@@ -510,7 +515,8 @@ FAKE(cuModuleUnload, (gpu_module module))
 
 FAKE(cuModuleGetFunction, (gpu_function * function, gpu_module module, const char *name))
 {
-	static const char *const names[] = { "", "kvrail_copy", "kvrail_fill", "kvrail_check", "kvrail_work" };
+	static const char *const names[] = { "", "kvrail_copy", "kvrail_fill", "kvrail_check", "kvrail_work",
+		"kvrail_copy_bulk" };
 
 	(void)module;
 	for (uintptr_t i = 1; i < KVR_COUNT_OF(names); i++) {
@@ -522,23 +528,38 @@ FAKE(cuModuleGetFunction, (gpu_function * function, gpu_module module, const cha
 	return 500;
 }
 
+FAKE(cuFuncSetAttribute, (gpu_function function, int attribute, int value))
+{
+	int code = enter_context("cuFuncSetAttribute");
+
+	if (code == 0 && (attribute != GPU_FUNCTION_SHARED_BYTES || (uintptr_t)function != BULK || value > 227 << 10))
+		code = GPU_INVALID_VALUE;
+	if (code == 0)
+		fake.bulk_bytes = (unsigned)value;
+	return leave(code);
+}
+
 FAKE(cuLaunchKernel,
 	(gpu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
 		unsigned block_z, unsigned shared_bytes, gpu_stream stream, void **parameters, void **extra))
 {
-	static const unsigned char widths[5][8] = { { 0 }, { 8, 4, 4, 4, 4, 8, 8, 4 }, { 8, 8, 8, 8, 4, 4, 4, 0 },
-		{ 8, 8, 8, 8, 4, 4, 4, 8 }, { 4, 8 } };
+	static const unsigned char widths[6][8] = { { 0 }, { 8, 4, 4, 4, 4, 8, 8, 4 }, { 8, 8, 8, 8, 4, 4, 4, 0 },
+		{ 8, 8, 8, 8, 4, 4, 4, 8 }, { 4, 8 }, { 8, 4, 4, 4, 4, 8, 8, 4 } };
 	uint64_t words[8] = { 0 };
 	int code = enter_context("cuLaunchKernel");
 
 	(void)extra;
-	if (code != 0 || grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 || block_x > 1024 || shared_bytes > 0)
+	if (code != 0 || grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 || block_x > 1024 ||
+		shared_bytes > ((uintptr_t)function == BULK ? fake.bulk_bytes : 0))
 		return leave(code ? code : GPU_INVALID_VALUE);
 	for (int i = 0; i < 8; i++)
 		memcpy(&words[i], parameters[i] ? parameters[i] : &words[i], widths[(uintptr_t)function][i]);
-	if ((uintptr_t)function == 1) { /* arrivals are the kernel's own business */
+	if ((uintptr_t)function == BULK)
+		symbol_of("kvrail_copy_bulk")->calls++;
+	if ((uintptr_t)function == 1 || (uintptr_t)function == BULK) { /* arrivals are the kernel's own business */
 		words[5] = words[6];
 		words[6] = words[7];
+		words[7] = (uintptr_t)function;
 		return leave(add(COPY_LIST, stream, words, 8));
 	}
 	return leave(add((enum operation_kind)(FILL + (uintptr_t)function - 2), stream, words, 8));

@@ -6,7 +6,7 @@
  * as on a real GPU.
  *
  * Environment: FAKE_CUDA_GPUS (1), FAKE_CUDA_LAUNCH_US: how long a kernel takes (0), FAKE_CUDA_SAME_PROCESS=1: a handle may be opened
- * by the process that made it, which the real library refuses.
+ * by the process that made it, FAKE_CUDA_OLD: a GPU without bulk copies, which the real library refuses.
  */
 #ifndef KVRAIL_TESTS_GPU_FAKE_CUDA_H
 #define KVRAIL_TESTS_GPU_FAKE_CUDA_H
@@ -20,7 +20,7 @@ struct fake_cuda_control {
 	void (*refuse)(const char *symbol, int code, unsigned times); /* the next calls of that function */
 	void (*block)(const char *symbol, bool on); /* calls of that function do not return until off */
 	void (*break_context)(int code);            /* sticky: everything fails from now on; 0: as new */
-	unsigned (*calls)(const char *symbol);      /* so far */
+	unsigned (*calls)(const char *symbol);      /* so far; "kvrail_copy_bulk": launches of that kernel */
 	unsigned (*mapped)(void);                   /* allocations of others, mapped now */
 };
 typedef const struct fake_cuda_control *(*fake_cuda_control_fn)(void);

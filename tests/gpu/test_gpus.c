@@ -143,6 +143,80 @@ static void what_waits_goes_as_one_launch(void **state)
 	close_rig(&rig);
 }
 
+static unsigned bulk_launches(const struct rig *rig)
+{
+	return rig->control->calls("kvrail_copy_bulk");
+}
+
+static void put_scattered(struct rig *rig, uint32_t count, uint32_t bytes)
+{
+	for (uint32_t i = 0; i < count; i++)
+		put(rig, (uint64_t)i * bytes, (uint64_t)(count - 1 - i) * bytes, bytes, true);
+}
+
+static void bulk_copies_are_for_lists_without_odd_pieces(void **state)
+{
+	struct gpu_status status;
+	struct rig rig;
+	unsigned before;
+
+	(void)state;
+	open_rig(&rig, true);
+	before = bulk_launches(&rig);
+	put_scattered(&rig, 8, 4096 + 16);
+	assert_true(finish(&rig));
+	assert_int_equal(bulk_launches(&rig), before + 1);
+	put_scattered(&rig, 8, 4096);
+	put(&rig, 40000, 40008, 16, true);
+	assert_true(finish(&rig));
+	put_scattered(&rig, 8, 4096 + 4);
+	assert_true(finish(&rig));
+	assert_int_equal(bulk_launches(&rig), before + 1);
+	gpus_status(rig.gpus, 0, &status);
+	assert_int_equal(status.counters.launches_total, 3);
+	close_rig(&rig);
+}
+
+static void without_bulk_copies_the_other_kernel_does_everything(void **state)
+{
+	struct rig rig;
+	unsigned before;
+
+	(void)state;
+	for (unsigned why = 0; why < 2; why++) {
+		open_rig(&rig, true);
+		close_rig(&rig); /* the library stays */
+		if (why == 0)
+			setenv("FAKE_CUDA_OLD", "1", 1);
+		else
+			rig.control->refuse("cuFuncSetAttribute", GPU_INVALID_VALUE, 1);
+		open_rig(&rig, true);
+		unsetenv("FAKE_CUDA_OLD");
+		before = bulk_launches(&rig);
+		memset(rig.host, 0x11 + (int)why, 32 * 4096);
+		put_scattered(&rig, 32, 4096);
+		assert_true(finish(&rig));
+		assert_int_equal(device_bytes(&rig)[32 * 4096 - 1], 0x11 + why);
+		assert_int_equal(bulk_launches(&rig), before);
+		close_rig(&rig);
+	}
+}
+
+static void a_launch_leaves_some_for_the_next(void **state)
+{
+	struct gpu_status status;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	put_scattered(&rig, 100, GPU_PIECE_BYTES_MAX); /* 6.25 MiB */
+	assert_true(finish(&rig));
+	gpus_status(rig.gpus, 0, &status);
+	assert_int_equal(status.counters.launches_total, 2);
+	assert_int_equal(status.counters.to_device_bytes_total, 100 * GPU_PIECE_BYTES_MAX);
+	close_rig(&rig);
+}
+
 static void large_contiguous_pieces_and_few_go_by_the_copy_engine(void **state)
 {
 	struct gpu_status status;
@@ -449,6 +523,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pieces_of_any_size_and_place_are_copied_both_ways),
 		cmocka_unit_test(what_waits_goes_as_one_launch),
+		cmocka_unit_test(bulk_copies_are_for_lists_without_odd_pieces),
+		cmocka_unit_test(without_bulk_copies_the_other_kernel_does_everything),
+		cmocka_unit_test(a_launch_leaves_some_for_the_next),
 		cmocka_unit_test(large_contiguous_pieces_and_few_go_by_the_copy_engine),
 		cmocka_unit_test(host_memory_that_is_not_registered_is_refused_before_a_gpu_sees_it),
 		cmocka_unit_test(a_lane_that_is_full_says_so_and_goes_on),

@@ -70,7 +70,7 @@ static const struct option_spec specs[] = {
 	{ "gpu", OPTION_CHOICE, AT(gpu), 0, "auto", "auto|on|off", NULL, "GPUs",
 		"reach clients' GPU memory on this host; auto: when there is a GPU; on: without one the server does not start" },
 	{ "gpu-blocks", OPTION_U32, AT(gpu_blocks), 0, "0", "0", "64", "GPUs",
-		"thread blocks of a copy kernel, of which two run at once in each direction: more for small pages, fewer for the model's sake; 0: 4" },
+		"thread blocks of a copy kernel, of which four run at once in each direction: more for small pages, fewer for the model's sake; 0: 2" },
 	{ "l2", OPTION_LIST, AT(l2), 0, NULL, NULL, NULL, "L2",
 		"KIND:PLACE[?name=value&...]: where chunks are kept that L1 has no room for, asked in this order; as "
 		"file:/var/cache/kvrail?size=100GiB, see docs/L2.md" },
