@@ -98,6 +98,18 @@ bool object_identity_good(const struct l2_identity *identity)
 	return identity->bytes > 0 && identity->bytes <= OBJECT_BYTES_MAX && identity->reserved == 0;
 }
 
+int object_check(const uint8_t header[OBJECT_HEADER_BYTES], const struct l2_identity *identity, const void *bytes,
+	uint64_t *checksum)
+{
+	struct object_header decoded;
+
+	if (object_header_decode(header, &decoded) || !object_identity_equal(&decoded.identity, identity) ||
+		checksum_bytes(bytes, identity->bytes) != decoded.checksum)
+		return -EBADMSG;
+	*checksum = decoded.checksum;
+	return 0;
+}
+
 void object_hash(struct digester *digester, const struct l2_identity *identity, uint8_t hash[32])
 {
 	uint8_t bytes[IDENTITY_BYTES];

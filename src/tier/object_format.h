@@ -50,6 +50,9 @@ KVR_MUST_CHECK int object_header_decode(const uint8_t in[OBJECT_HEADER_BYTES], s
 bool object_identity_equal(const struct l2_identity *a, const struct l2_identity *b);
 /* An object that can be kept: 1 .. OBJECT_BYTES_MAX bytes, reserved fields 0. */
 bool object_identity_good(const struct l2_identity *identity);
+/* Header and bytes are this object, whole: 0 with *checksum of the bytes, or -EBADMSG. bytes: identity->bytes long. */
+KVR_MUST_CHECK int object_check(const uint8_t header[OBJECT_HEADER_BYTES], const struct l2_identity *identity,
+	const void *bytes, uint64_t *checksum);
 /* What its name is made from. */
 void object_hash(struct digester *digester, const struct l2_identity *identity, uint8_t hash[32]);
 

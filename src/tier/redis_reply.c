@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tier/checksum.h"
 #include "tier/redis_private.h"
 
 static struct redis_job *first_job(const struct redis_link *link)
@@ -121,26 +120,14 @@ static void remove_damaged(struct redis_link *link, struct redis_job *job, int s
 	redis_route(redis, job);
 }
 
-static int value_check(const struct redis_job *job)
-{
-	const struct l2_request *request = job->request;
-	struct object_header header;
-
-	if (object_header_decode(job->header, &header) ||
-		!object_identity_equal(&header.identity, &request->identity) ||
-		checksum_bytes(request->memory, request->identity.bytes) != header.checksum)
-		return -EBADMSG;
-	job->request->checksum = header.checksum;
-	return 0;
-}
-
 static bool get_ended(struct redis_link *link, struct redis_job *job)
 {
 	if (job->got == RESP_NIL)
 		end_well(link, job, -ENOENT, false);
 	else if (job->got != RESP_BULK)
 		return nonsense(link, "to GET");
-	else if (!job->fits || value_check(job))
+	else if (!job->fits ||
+		object_check(job->header, &job->request->identity, job->request->memory, &job->request->checksum))
 		remove_damaged(link, job, -EBADMSG);
 	else
 		end_well(link, job, 0, false);

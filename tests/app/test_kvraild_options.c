@@ -71,13 +71,19 @@ static void contradictions_name_the_options(void **state)
 		"http = off\nadmin-token-file = /x\n", "--admin-token-file is for the pages of --http, which is off");
 	assert_refused("admin-token-file = /nonexistent\n",
 		"--admin-token-file: /nonexistent can't be read: No such file or directory");
-	assert_refused("l2 = floppy:/x\n", "--l2 floppy:/x: there is no such kind of place; there is: file redis");
+	assert_refused("l2 = floppy:/x\n", "--l2 floppy:/x: there is no such kind of place; there is: file redis s3");
 	assert_refused(
 		"l2 = /x\n", "--l2 /x: it names no kind; write KIND:PLACE, then ?name=value&name=value as wanted");
 	assert_refused("l2 = file:/x\nl2 = file:/y\nl2 = file:/x?size=1GiB\n",
 		"--l2 file:/x?size=1GiB: that place is given twice");
 	assert_refused("l2 = file:x\n", "--l2 file:x: the directory is not named from / on");
 	assert_refused("l2 = file:/x?sizze=1\n", "--l2 file:/x?sizze=1:1: unknown option sizze; did you mean size?");
+	assert_refused("l2 = s3:bucket?endpoint=nowhere\n",
+		"--l2 s3:bucket: the endpoint is http://HOST[:PORT] or https://HOST[:PORT], with nothing behind it");
+	assert_refused("l2 = s3:x\n",
+		"--l2 s3:x: the place is BUCKET or BUCKET/PREFIX; a bucket has 3 to 63 characters, both have at most 200");
+	assert_refused("l2 = s3:bucket?credentials-file=/nonexistent\n",
+		"--l2 s3:bucket: credentials-file can't be read: No such file or directory");
 	assert_refused("l2 = redis:somewhere\n",
 		"--l2 redis:somewhere: the server is HOST:PORT, [ADDRESS]:PORT, or the path of a Unix socket, from / on");
 	assert_refused("l2 = redis:a:1,b:2\n", "--l2 redis:a:1,b:2: several servers are named only with cluster=yes");

@@ -6,10 +6,12 @@
 
 #include "app/kvraild/l2_file.h"
 #include "app/kvraild/l2_redis.h"
+#include "app/kvraild/l2_s3.h"
 
 static const struct l2_kind *const kinds[] = {
 	&l2_file_kind,
 	&l2_redis_kind,
+	&l2_s3_kind,
 };
 
 const struct l2_kind *l2_kind_at(uint32_t index)

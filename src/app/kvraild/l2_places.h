@@ -10,7 +10,7 @@
 
 KVR_BEGIN_C
 
-#define L2_SETTINGS_BYTES 512 /* of each kind, at most */
+#define L2_SETTINGS_BYTES 1024 /* of each kind, at most */
 
 struct l2_place_plan {
 	struct place place;

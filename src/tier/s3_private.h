@@ -1,0 +1,84 @@
+/*
+ * s3_private.h - the inside of the s3 adapter, its thread's: jobs, each with a transfer of libcurl.
+ *
+ *   request -> job -> transfer (multi) -> end
+ *                ^        |
+ *                +- later-+   (tried again; a damaged object becomes a DELETE)
+ */
+#ifndef KVRAIL_TIER_S3_PRIVATE_H
+#define KVRAIL_TIER_S3_PRIVATE_H
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "tier/object_format.h"
+#include "tier/remote.h"
+#include "tier/s3_adapter.h"
+
+KVR_BEGIN_C
+
+#define S3_SMALL_JOBS 64 /* HEAD and DELETE under way at once */
+#define S3_DEPTH_MAX 256
+#define S3_ERROR_BYTES 1024 /* of an error's body that are looked at */
+#define S3_KEY_MAX 340      /* "/bucket/prefix/" and 64 digits */
+
+enum s3_verb { S3_GET, S3_PUT, S3_HEAD, S3_DELETE };
+
+struct s3;
+struct curl_slist;
+
+struct s3_job {
+	struct list_node node; /* of s3.later, or free */
+	struct s3 *s3;
+	struct l2_request *request;
+	enum s3_verb verb;
+	bool value;   /* of s3.value_jobs, with a header; else of small_jobs */
+	bool damaged; /* a GET found what must go: it is a DELETE now, and ends with -EBADMSG */
+	bool fits;    /* GET: no more bytes have come than there should be */
+	uint32_t tries;
+	uint64_t later_ns; /* when it is tried again */
+	uint64_t position; /* of the body: header, then object */
+	void *easy;
+	struct curl_slist *headers;
+	uint8_t *header; /* OBJECT_HEADER_BYTES; NULL in small jobs */
+	char payload_hash[S3_HASH_BYTES];
+	char path[S3_KEY_MAX];
+	uint32_t error_length;
+	char error[S3_ERROR_BYTES];
+};
+
+struct s3 {
+	struct remote remote;
+	struct s3_credentials credentials;
+	char endpoint[256]; /* "https://host:port" */
+	const char *host;   /* in it */
+	char where[256];    /* "bucket/prefix" */
+	char ca_file[256];
+	bool sign_payload;
+	uint32_t depth, tries;
+	uint64_t timeout_ns, retry_ns;
+	struct random random;
+	void *multi;
+	struct s3_job *jobs; /* S3_SMALL_JOBS, then `depth` with headers */
+	uint32_t job_count;  /* whose `easy` was made */
+	uint8_t *headers;
+	struct list_node small_jobs, value_jobs; /* free ones */
+	struct list_node later;                  /* to be tried again */
+};
+
+/* s3_adapter_curl.c */
+void s3_job_end(struct s3_job *job, int status, bool written);
+
+/* s3_transfer_curl.c ------------------------------------------------------------------------------------------------ */
+
+/* Options that are the same for all transfers of the job's. 0 or -ENOMEM. */
+KVR_MUST_CHECK int s3_transfer_init(struct s3_job *job);
+/* Once for the request: its path, and what a PUT sends. 0 or a status. */
+int s3_transfer_prepare(struct s3_job *job);
+/* Signs and begins; what cannot begin ends. */
+void s3_transfer_begin(struct s3_job *job);
+/* It has ended; curl_code: libcurl's word. */
+void s3_transfer_ended(struct s3_job *job, int curl_code);
+
+KVR_END_C
+
+#endif
