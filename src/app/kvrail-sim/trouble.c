@@ -13,7 +13,8 @@ static struct host *pick_host(struct world *world, uint64_t number)
 	return &world->hosts[(number >> 40) % world->host_count];
 }
 
-/* An engine goes over to the next server: by new processes, or by its old ones, which lose their connections. */
+/* An engine goes over to the next server: by new processes, or by its old ones, which lose their connections. Who was just on the way to
+ * the old server would arrive there, and dies. */
 static void move_engine(struct world *world, uint64_t a, uint64_t b)
 {
 	struct engine *engine = &world->engines[a % world->engine_count];
@@ -24,7 +25,7 @@ static void move_engine(struct world *world, uint64_t a, uint64_t b)
 
 		if (process->state == PROCESS_DEAD)
 			continue;
-		if (alive)
+		if (alive && client_ready(process->client))
 			sim_fabric_cut_device(world->fabric, process->device);
 		else
 			process_crash(process);
