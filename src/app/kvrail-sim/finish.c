@@ -88,6 +88,16 @@ static void reunite(struct world *world)
 	world_settle(world);
 }
 
+/* Whose engine moved while it had nothing to say may think that it still has its old connection: that server will not tell the new one
+ * when it goes. */
+static void notice_moves(struct world *world)
+{
+	for (uint32_t i = 0; i < world->process_count && world->host_count > 1; i++)
+		if (process_ready(&world->processes[i]))
+			action_ping(&world->processes[i]);
+	world_settle(world);
+}
+
 /* Locks reach their limit, and nobody is silent for too long meanwhile. */
 static void outlive_locks(struct world *world)
 {
@@ -269,6 +279,9 @@ void world_finish(struct world *world)
 	if (world_stopped(world))
 		return;
 	reunite(world);
+	if (world_stopped(world))
+		return;
+	notice_moves(world);
 	if (world_stopped(world))
 		return;
 	outlive_locks(world);
