@@ -7,6 +7,7 @@
 
 #include "app/kvrail-bench/fakegpu.h"
 #include "app/kvrail-bench/geometry.h"
+#include "app/kvrail-bench/gpumem.h"
 #include "app/kvrail-bench/settings.h"
 #include "base/compiler.h"
 #include "kvrail.h"
@@ -22,13 +23,16 @@ struct endpoint_options {
 	struct shape shape;
 	uint32_t blocks; /* of a rank's memory */
 	uint64_t seed;
+	struct gpumem *gpumem; /* NULL: the memory is the host's */
 };
 
 struct endpoint {
 	struct kvr_client *client;
 	uint32_t registration;
 	uint32_t holder, reader; /* which part of a chunk, and which of those who read it */
-	void *memory;
+	void *memory;            /* of the host: the pages, or what is to be on the GPU and was there */
+	struct gpumem *gpumem;   /* NULL: the pages are in `memory` */
+	uint64_t device_memory;  /* the pages on the GPU */
 	struct fakegpu gpu;
 	uint8_t fingerprint[32];
 };
@@ -40,6 +44,9 @@ KVR_MUST_CHECK int endpoint_open_rank(
 KVR_MUST_CHECK int endpoint_open_scheduler(struct endpoint *endpoint, const struct endpoint_options *options,
 	const uint8_t fingerprint[32], char *why, size_t why_size);
 void endpoint_close(struct endpoint *endpoint);
+
+/* Blocks of a rank's memory to where the server moves them from and to, or back; nothing to do in host memory. 0 or -EIO. */
+KVR_MUST_CHECK int endpoint_sync(struct endpoint *endpoint, bool to_gpu, uint32_t count, const uint32_t *ids);
 
 /* What kvr_poll or kvr_wait returned: false while the ticket is under way. True: *result holds how it ended, also
  * when the call itself failed. *result was zeroed before the call. */

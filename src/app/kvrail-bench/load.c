@@ -193,7 +193,7 @@ static void open_limits(struct load *load)
 	load->bare = calloc(1, sizeof(*load->bare));
 	if (load->bare)
 		bare_init(load->bare);
-	if (!load_moves_bytes(load))
+	if (!load_moves_bytes(load) || load->gpumem)
 		return;
 	options.working_set = load->ceiling.working_set;
 	if (rawloop_open(&options, &load->raw))
@@ -216,12 +216,16 @@ static int load_open(struct load *load, char *why, size_t why_size)
 	load->rounds = calloc(settings->rounds, sizeof(*load->rounds));
 	if (!load->clients || !load->threads || !load->rounds)
 		return refuse(why, why_size, -ENOMEM, "out of memory");
+	if (settings->memory == LOAD_GPU) {
+		error = gpumem_open(settings->gpu, &load->gpumem, why, why_size);
+		load->endpoints.gpumem = load->gpumem;
+	}
 	for (uint32_t i = 0; !error && i < settings->clients; i++) {
 		load->clients[i].load = load;
 		load->clients[i].number = i;
 		error = open_client(&load->clients[i], why, why_size);
 	}
-	if (!error && settings->ceiling && load_moves_bytes(load) &&
+	if (!error && settings->ceiling && load_moves_bytes(load) && !load->gpumem &&
 		ceiling_init(&load->ceiling, &load->clients[0].endpoint.gpu,
 			settings->set_bytes ? settings->set_bytes : machine_working_set(&load->machine, 1),
 			settings->seed))
@@ -244,6 +248,7 @@ static void load_close(struct load *load)
 	skew_fini(&load->skew);
 	ceiling_fini(&load->ceiling);
 	rawloop_close(load->raw);
+	gpumem_close(load->gpumem);
 	free(load->bare);
 	gate_fini(&load->gate);
 	complaints_fini(&load->complaints);
@@ -295,6 +300,8 @@ void load_round_end(void *context)
 	load->over = load->rounds_done == load->settings->rounds || kvr_load_acquire(&load->complaints.stop);
 	for (unsigned i = 0; load->ceiling.objects && i < CEILING_SLICES; i++)
 		ceiling_measure(&load->ceiling, &load->clients[0].endpoint.gpu, false);
+	for (unsigned i = 0; load->gpumem && load->settings->ceiling && i < CEILING_SLICES; i++)
+		gpumem_measure(load->gpumem);
 	for (unsigned i = 0; load->raw && i < CEILING_SLICES; i++) {
 		if (rawloop_measure(load->raw)) {
 			rawloop_close(load->raw);

@@ -19,6 +19,8 @@ static void run_name(const struct load *load, char *name, size_t size)
 		memmove(space, space + 1, strlen(space)), length--;
 	if (load_threads(settings) != settings->clients)
 		length += snprintf(name + length, size - (size_t)length, "/client_threads:%u", load_threads(settings));
+	if (settings->memory == LOAD_GPU)
+		length += snprintf(name + length, size - (size_t)length, "/memory:gpu");
 	if (settings->rate)
 		length += snprintf(
 			name + length, size - (size_t)length, "/rate:%llu", (unsigned long long)settings->rate);

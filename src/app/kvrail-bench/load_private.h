@@ -103,8 +103,9 @@ struct load {
 	struct complaints complaints;
 	struct gate gate;
 	struct ceiling ceiling;
-	struct rawloop *raw; /* NULL: none for this driver, or not wanted */
-	struct bare *bare;   /* NULL: not wanted */
+	struct gpumem *gpumem; /* --memory gpu, else NULL */
+	struct rawloop *raw;   /* NULL: none for this driver, or not wanted */
+	struct bare *bare;     /* NULL: not wanted */
 	struct load_client *clients;
 	struct load_thread *threads;
 

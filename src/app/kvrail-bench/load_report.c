@@ -56,6 +56,11 @@ static int collect(const struct load *load, struct load_results *results)
 		results->raw_read = rawloop_gbps(load->raw, false);
 		results->raw = mixture(read_share, results->raw_write, results->raw_read);
 	}
+	if (load->gpumem) {
+		results->bus_to_gpu = gpumem_gbps(load->gpumem, true);
+		results->bus_to_host = gpumem_gbps(load->gpumem, false);
+		results->bus = mixture(read_share, results->bus_to_gpu, results->bus_to_host);
+	}
 	if (load->bare)
 		results->bare = *load->bare;
 	free(measures);
@@ -117,6 +122,11 @@ static void table_limits(const struct load *load, const struct load_results *res
 			"  raw verbs  WRITE %.2f GB/s, READ %.2f GB/s by a bare loop on a device of the same kind; of that "
 			"this is %.1f %%\n",
 			results->raw_write, results->raw_read, 100 * results->gbps / results->raw);
+	if (results->bus > 0)
+		text_append(out,
+			"  bus        to the GPU %.2f GB/s, from it %.2f GB/s by its copy engine, contiguous and pinned; of that this "
+			"is %.1f %%\n",
+			results->bus_to_gpu, results->bus_to_host, 100 * results->gbps / results->bus);
 	if (results->bare.line.count && !load_moves_bytes(load))
 		table_bare(&results->bare, small, &results->ops[small], out);
 	if (results->bare.gaps.count)
@@ -182,6 +192,8 @@ static void json_ratio(const struct load *load, const struct load_results *resul
 	text_append(out, ", ");
 	report_ratio_json(out, "verbs", results->gbps, results->raw);
 	text_append(out, ", ");
+	report_ratio_json(out, "bus", results->gbps, results->bus);
+	text_append(out, ", ");
 	/* Of latencies: the machine's own p99.9 by ours. */
 	report_ratio_json(out, "p999", (double)histogram_percentile(&results->bare.exchange, 999000),
 		(double)results->ops[op == LOAD_PING ? MEASURE_PING : MEASURE_LOOKUP].p999_ns);
@@ -218,7 +230,8 @@ static void json_extras(const struct load *load, const struct load_results *resu
 	else
 		text_append(out, "null");
 	text_append(out,
-		", \"skew\": %.4g, \"blocks\": \"%s\", \"cpu_us\": %.4f, \"server_cpu_us\": ", settings->skew_theta,
+		", \"skew\": %.4g, \"memory\": \"%s\", \"blocks\": \"%s\", \"cpu_us\": %.4f, \"server_cpu_us\": ",
+		settings->skew_theta, settings->memory == LOAD_GPU ? "gpu" : "host",
 		settings->blocks == LOAD_CONTIGUOUS ? "contiguous" : "scattered", results->cpu_us);
 	text_append(out, settings->server_pid ? "%.4f,\n" : "null,\n", results->server_cpu_us);
 	load_benchmarks_json(load, results, out);
@@ -289,6 +302,8 @@ static void json(const struct load *load, const struct load_results *results, st
 	report_ceiling_json(out, &load->ceiling, &load->machine);
 	json_limit(out, "verbs_write_gbps", results->raw_write);
 	json_limit(out, "verbs_read_gbps", results->raw_read);
+	json_limit(out, "bus_to_gpu_gbps", results->bus_to_gpu);
+	json_limit(out, "bus_to_host_gbps", results->bus_to_host);
 	json_bare(&results->bare, out);
 	text_append(out, "},\n  \"ratio\": {");
 	json_ratio(load, results, out);

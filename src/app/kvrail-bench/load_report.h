@@ -15,9 +15,10 @@ struct load_results {
 	struct histogram lag;    /* open loop: begun so long after it was due */
 	double gbps, operations; /* medians of the rounds */
 	double to_blocks, from_blocks;
-	double ceiling;                  /* memcpy of what this kind of load moves */
-	double raw_write, raw_read, raw; /* the bare verbs loop: each way, and of this kind of load */
-	struct bare bare;                /* the machine's own latency; zeros: not measured */
+	double ceiling;                      /* memcpy of what this kind of load moves */
+	double raw_write, raw_read, raw;     /* the bare verbs loop: each way, and of this kind of load */
+	double bus_to_gpu, bus_to_host, bus; /* --memory gpu: the copy engine, each way, and of this kind of load */
+	struct bare bare;                    /* the machine's own latency; zeros: not measured */
 	double seconds;
 	double cpu_us, server_cpu_us; /* processor time of a request, medians of the rounds; the server's 0: unknown */
 };

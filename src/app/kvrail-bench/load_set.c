@@ -40,6 +40,9 @@ static int store_chain(struct load_client *client, struct load_chain *chain, con
 	for (uint32_t chunk = 0; chunk < load->chunks; chunk++)
 		fakegpu_fill(&client->endpoint.gpu, identity_of(client, chain, chunk), GENERATION,
 			ids + (size_t)chunk * load->shape.chunk_blocks);
+	error = endpoint_sync(&client->endpoint, true, blocks.count, ids);
+	if (error)
+		return error;
 	transfer.chunk_count = load->chunks;
 	transfer.group_count = 1;
 	transfer.groups = &blocks;
@@ -103,7 +106,7 @@ static void verify_chain(struct load_client *client, struct load_chain *chain, c
 	struct kvr_transfer transfer = KVR_TRANSFER_INIT;
 	struct kvr_blocks blocks = { ids, load->chunks * load->shape.chunk_blocks };
 	struct fakegpu_fault fault = { 0 };
-	struct kvr_result result;
+	struct kvr_result result = { .error = 0 };
 	char text[200];
 	int error;
 
@@ -112,9 +115,13 @@ static void verify_chain(struct load_client *client, struct load_chain *chain, c
 	transfer.group_count = 1;
 	transfer.groups = &blocks;
 	transfer.outcomes = outcomes;
-	error = kvr_retrieve(chain->session, &transfer, 0, &result);
+	error = endpoint_sync(&client->endpoint, true, blocks.count, ids);
+	if (!error)
+		error = kvr_retrieve(chain->session, &transfer, 0, &result);
+	if (!error)
+		error = endpoint_sync(&client->endpoint, false, blocks.count, ids);
 	if (error) {
-		complain(&load->complaints, "verifying: RETRIEVE: %s", result.text);
+		complain(&load->complaints, "verifying: RETRIEVE: %s", result.text[0] ? result.text : strerror(-error));
 		return;
 	}
 	for (uint32_t chunk = 0; chunk < load->chunks; chunk++) {

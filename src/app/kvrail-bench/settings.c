@@ -116,6 +116,10 @@ static const struct option_spec load_specs[] = {
 	{ "scale", OPTION_U32, LOAD(scale), 0, "1", "1", "1000000", "Layout", "--model: divides the bytes per token" },
 	{ "blocks", OPTION_CHOICE, LOAD(blocks), 0, "scattered", "scattered|contiguous", NULL, "Layout",
 		"ids of a request's blocks: at random from all that are free, or one behind the other" },
+	{ "memory", OPTION_CHOICE, LOAD(memory), 0, "host", "host|gpu", NULL, "Layout",
+		"where the clients' paged KV memory is; gpu: on a GPU of this host, beside the rate of its copy engine" },
+	{ "gpu", OPTION_U32, LOAD(gpu), 0, "0", NULL, "63", "Layout",
+		"--memory gpu: which, as the vendor's library counts" },
 	{ "rate", OPTION_U64, LOAD(rate), 0, "0", NULL, "100000000", "Time",
 		"requests a second of all clients together, begun at their times whether or not earlier ones were "
 		"answered (open loop); latency counts from the intended time; 0: each client begins one when "
@@ -232,6 +236,8 @@ int load_settings_check(struct load_settings *settings, struct option_error *err
 		return refuse(error, "--skew is an exponent from 0, all chains alike, to 10; 0.99 is usual");
 	if (settings->model[0] && !geometry_find(settings->model))
 		return refuse_model(error, settings->model);
+	if (settings->memory == LOAD_GPU && settings->op < LOAD_STORE)
+		return refuse(error, "--memory gpu is for what moves bytes: --op store, retrieve or mixed");
 	if (settings->interval_ns && settings->interval_ns < 10 * KVR_MS)
 		return refuse(error, "--interval: at least 10ms");
 	return check_server(&settings->server, error);

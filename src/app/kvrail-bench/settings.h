@@ -55,6 +55,7 @@ struct replay_settings {
 
 enum load_op { LOAD_PING, LOAD_LOOKUP, LOAD_STORE, LOAD_RETRIEVE, LOAD_MIXED };
 enum load_blocks { LOAD_SCATTERED, LOAD_CONTIGUOUS };
+enum load_memory { LOAD_HOST, LOAD_GPU };
 enum load_arrival { LOAD_POISSON, LOAD_EVEN };
 
 struct load_settings {
@@ -68,6 +69,8 @@ struct load_settings {
 	uint32_t tp;
 	uint32_t scale;
 	uint32_t blocks; /* enum load_blocks */
+	uint32_t memory; /* enum load_memory: where the paged KV memory is */
+	uint32_t gpu;    /* on which GPU, as the vendor's library counts */
 	uint32_t clients;
 	uint32_t threads; /* 0: one for each client, see load_threads */
 	uint32_t depth;   /* 0: chosen, see load_depth */
