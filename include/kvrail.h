@@ -351,7 +351,8 @@ KVR_API int kvr_free_locks(struct kvr_session *session, uint32_t first_chunk, ui
 	uint64_t timeout_ns, struct kvr_result *result);
 /* Releases what the session still holds and forgets it. Ending what is not there is no error. */
 KVR_API int kvr_end(struct kvr_session *session, uint64_t timeout_ns);
-/* Drops what is not in use: of one registration's model, or of the whole tenant (UINT32_MAX). -EPERM. */
+/* Drops what is not in use, from L1 and L2: of one registration's model, or of the whole tenant (UINT32_MAX). -EPERM; -EIO: L1 is
+ * cleared, and a place of L2 could not be. */
 KVR_API int kvr_clear(struct kvr_client *client, uint32_t registration, uint64_t timeout_ns, struct kvr_result *result);
 
 typedef uint64_t kvr_ticket;

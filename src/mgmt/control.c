@@ -354,7 +354,7 @@ int control_request_status(struct control *control, struct status_snapshot *snap
 	return -EBUSY;
 }
 
-int control_request_clear(struct control *control, struct clear_job *job,
+int control_request_clear(struct control *control, struct clear_job *job, bool l1_only,
 	void (*done)(void *context, struct clear_job *job), void *context)
 {
 	struct control_request *request = fault_point("control_request/object") ? NULL : calloc(1, sizeof(*request));
@@ -364,6 +364,7 @@ int control_request_clear(struct control *control, struct clear_job *job,
 	request->clear_done = done;
 	request->context = context;
 	memset(job, 0, sizeof(*job));
+	job->l1_only = l1_only;
 	job->control = request;
 	if (control_post(control, MANAGEMENT_CLEAR, job, 0)) {
 		list_add_last(&control->requests, &request->node);

@@ -78,7 +78,8 @@ uint32_t control_client_count(const struct control *control);
 /* What the operator asks for; answered by `done` in a later step, on the same thread. */
 KVR_MUST_CHECK int control_request_status(struct control *control, struct status_snapshot *snapshot,
 	void (*done)(void *context, struct status_snapshot *snapshot), void *context);
-KVR_MUST_CHECK int control_request_clear(struct control *control, struct clear_job *job,
+/* l1_only: places of L2 keep what they have. */
+KVR_MUST_CHECK int control_request_clear(struct control *control, struct clear_job *job, bool l1_only,
 	void (*done)(void *context, struct clear_job *job), void *context);
 
 KVR_MUST_CHECK int control_request_quota(struct control *control, struct quota_job *job,

@@ -245,7 +245,10 @@ struct pin_job {
 struct clear_job {
 	void *control;
 	uint64_t dropped, kept;
-	uint32_t cursor; /* the management core's, as the node */
+	bool l1_only;    /* the places of L2 keep what they have */
+	uint32_t failed; /* places of L2 that may still have some of it */
+	uint32_t cursor; /* the management core's, as the node and the step */
+	uint8_t step;
 	struct list_node node;
 };
 

@@ -20,6 +20,7 @@
 KVR_BEGIN_C
 
 #define HTTP_WAIT_NS (2 * KVR_SECOND)
+#define HTTP_CLEAR_WAIT_NS (600 * KVR_SECOND) /* files of L2 are removed one by one */
 #define HTTP_CONNECTIONS_MAX 64
 
 struct http_options {

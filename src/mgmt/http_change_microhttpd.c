@@ -108,12 +108,32 @@ static bool http_tenant(struct http_request *request, uint32_t *tenant, char nam
 
 /* ---- clear ---- */
 
+static const char *clear_tiers(const struct http *http)
+{
+	return http->options.sources->l2 && !http->clear.l1_only ? "L1 and L2" : "L1";
+}
+
+/* "l1" or "all", which is meant when nothing is said. */
+static bool read_tiers(struct http_request *request, bool *l1_only, enum MHD_Result *result)
+{
+	char tiers[8];
+
+	if (!http_argument(request, "tiers", tiers, sizeof(tiers), result))
+		return false;
+	*l1_only = strcmp(tiers, "l1") == 0;
+	if (!tiers[0] || *l1_only || strcmp(tiers, "all") == 0)
+		return true;
+	*result = http_answer_words(request, MHD_HTTP_BAD_REQUEST, "tiers is l1 or all");
+	return false;
+}
+
 static void clear_done(void *context, struct clear_job *job)
 {
 	struct http *http = context;
 
-	log_warn("admin: clear: %" PRIu64 " chunks dropped, %" PRIu64 " kept because they are in use", job->dropped,
-		job->kept);
+	log_warn("admin: clear: %" PRIu64 " chunks dropped, %" PRIu64
+		 " kept because they are in use; tiers: %s, places that failed: %" PRIu32,
+		job->dropped, job->kept, clear_tiers(http), job->failed);
 	http_change_done(http);
 }
 
@@ -122,19 +142,23 @@ enum MHD_Result http_handle_clear(struct http_request *request)
 	struct http *http = request->http;
 	struct text text = { NULL, 0, 0, false };
 	enum MHD_Result result;
+	bool l1_only;
 
 	if (request->state == HTTP_ANSWERED) {
 		http->change_request = NULL;
-		text_append(&text, "{\"dropped\":%" PRIu64 ",\"kept\":%" PRIu64 "}\n", http->clear.dropped,
-			http->clear.kept);
+		text_append(&text,
+			"{\"dropped\":%" PRIu64 ",\"kept\":%" PRIu64 ",\"tiers\":\"%s\",\"l2_failed\":%" PRIu32 "}\n",
+			http->clear.dropped, http->clear.kept, clear_tiers(http), http->clear.failed);
 		return http_answer(request, MHD_HTTP_OK, "application/json", &text);
 	}
-	if (!http_may_change(request, "clear", &result))
+	if (!http_may_change(request, "clear", &result) || !read_tiers(request, &l1_only, &result))
 		return result;
-	result = http_change_begun(
-		request, "clear", control_request_clear(http->options.control, &http->clear, clear_done, http));
+	result = http_change_begun(request, "clear",
+		control_request_clear(http->options.control, &http->clear, l1_only, clear_done, http));
 	if (http->changing)
 		log_warn("admin: clear asked for by %s", request->caller);
+	if (http->changing && http->options.sources->l2 && !l1_only)
+		request->deadline_ns = http->now_ns + HTTP_CLEAR_WAIT_NS;
 	return result;
 }
 

@@ -69,8 +69,9 @@ static int init_arrays(struct management *management)
 	management->area_lkeys = malloc(lkeys);
 	management->worker_areas = calloc(options->worker_count, sizeof(uint32_t));
 	management->buckets = calloc(buckets, sizeof(struct session *));
-	if (fault_point("management/arrays") || !management->mailboxes || !management->area_lkeys ||
-		!management->worker_areas || !management->buckets)
+	management->clear_keys = calloc(MODELS_MAX, sizeof(*management->clear_keys));
+	if (fault_point("management/arrays") || !management->clear_keys || !management->mailboxes ||
+		!management->area_lkeys || !management->worker_areas || !management->buckets)
 		return -ENOMEM;
 	memcpy(management->mailboxes, options->mailboxes, mailboxes);
 	memcpy(management->area_lkeys, options->area_lkeys, lkeys);
@@ -144,6 +145,7 @@ void management_destroy(struct management **pointer)
 	pool_fini(&management->larges_pool);
 	pool_fini(&management->peers_pool);
 	pool_fini(&management->jobs_pool);
+	free(management->clear_keys);
 	free(management->mailboxes);
 	free(management->area_lkeys);
 	free(management->worker_areas);

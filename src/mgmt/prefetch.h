@@ -74,6 +74,11 @@ struct prefetch_engine {
 	uint64_t (*next_ns)(void *context, uint64_t now_ns);
 	/* After a STORE published an object or found it there, and after a RETRIEVE read it. NULL: it does not care. */
 	void (*used)(void *context, const struct prefetch_object *object);
+	/* CLEAR, see tier/l2.h: -EAGAIN, another one is at it. All four or none. */
+	int (*clear_begin)(void *context);
+	bool (*clear_quiet)(void *context);
+	void (*clear_remove)(void *context, const uint8_t (*model_keys)[32], uint32_t count); /* NULL: everything */
+	bool (*clear_ended)(void *context, uint32_t *failed);
 	/* The server is leaving: what is written is to be whole soon. NULL: nothing to do. */
 	void (*hurry)(void *context);
 	/* Nothing is being written or read. NULL: always so. */

@@ -63,6 +63,26 @@ static void engine_used(void *context, const struct prefetch_object *object)
 	l2_offer(context, &offer);
 }
 
+static int engine_clear_begin(void *context)
+{
+	return l2_clear_begin(context);
+}
+
+static bool engine_clear_quiet(void *context)
+{
+	return l2_clear_quiet(context);
+}
+
+static void engine_clear_remove(void *context, const uint8_t (*model_keys)[32], uint32_t count)
+{
+	l2_clear_remove(context, model_keys, count);
+}
+
+static bool engine_clear_ended(void *context, uint32_t *failed)
+{
+	return l2_clear_ended(context, failed);
+}
+
 static void engine_hurry(void *context)
 {
 	l2_hurry(context);
@@ -83,6 +103,10 @@ void prefetch_l2_engine(struct l2 *l2, uint64_t default_deadline_ns, struct pref
 	engine->step = engine_step;
 	engine->next_ns = engine_next_ns;
 	engine->used = engine_used;
+	engine->clear_begin = engine_clear_begin;
+	engine->clear_quiet = engine_clear_quiet;
+	engine->clear_remove = engine_clear_remove;
+	engine->clear_ended = engine_clear_ended;
 	engine->hurry = engine_hurry;
 	engine->idle = engine_idle;
 }

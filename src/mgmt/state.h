@@ -188,6 +188,8 @@ struct peer {
 	struct list_node in_flight[PEER_BUCKETS]; /* struct request.in_flight */
 };
 
+enum clear_step { CLEAR_WAIT, CLEAR_QUIET, CLEAR_L1, CLEAR_L2, CLEAR_DONE };
+
 struct management {
 	/* read only */
 	struct management_options options;
@@ -219,8 +221,10 @@ struct management {
 	struct list_node scans;      /* registration.scan_node: shares being released */
 	struct list_node returning;  /* registration.scan_node: UNREGISTERED is due */
 	struct list_node clears;     /* clear_job.node */
-	struct list_node pin_jobs;   /* pin_job.node: being pinned or unpinned, one after the other */
-	struct list_node pins;       /* pin.node: those that stand */
+	uint8_t (*clear_keys)[32];   /* MODELS_MAX: of the models of the CLEAR that is at L2 */
+	uint32_t clear_key_count;
+	struct list_node pin_jobs; /* pin_job.node: being pinned or unpinned, one after the other */
+	struct list_node pins;     /* pin.node: those that stand */
 
 	uint32_t in_flight; /* requests that came and were not answered */
 	uint32_t transfers; /* of them with a worker */

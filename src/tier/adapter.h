@@ -43,9 +43,14 @@ enum l2_operation {
 	L2_LOAD,
 	L2_STORE,
 	L2_REMOVE, /* ends with 0 also when it was not there */
+	L2_CLEAR,  /* removes many, see below; nothing else is under way, and nothing is submitted until it has ended */
 };
 
 /*
+ * L2_CLEAR: memory NULL removes everything, else `identity.bytes` / 32 model keys are there, and all objects of these
+ * models are removed, whoever stored them. Other fields of identity are 0. It may take long. -EOPNOTSUPP: the place
+ * cannot; other errors: some may be left.
+ *
  * status, when it has ended:
  *   0            done; CONTAINS: it is there
  *   -ENOENT      CONTAINS, LOAD: it is not there

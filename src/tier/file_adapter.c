@@ -145,11 +145,12 @@ static void file_close(struct l2_adapter *base)
 {
 	struct file_adapter *adapter = adapter_of(base);
 
-	file_scan_stop(&adapter->scan);
-	for (uint32_t i = 0; i < adapter->shard_count; i++)
+	file_scan_stop(adapter->scan);
+	for (uint32_t i = 0; adapter->shards && i < adapter->shard_count; i++)
 		file_shard_stop(&adapter->shards[i]);
-	for (uint32_t i = 0; i < adapter->shard_count; i++)
+	for (uint32_t i = 0; adapter->shards && i < adapter->shard_count; i++)
 		shard_fini(&adapter->shards[i]);
+	file_scan_free(&adapter->scan);
 	file_place_close(&adapter->place);
 	free(adapter->shards);
 	free(adapter);

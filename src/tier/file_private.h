@@ -2,13 +2,14 @@
  * file_private.h - the inside of the file adapter: the place, its shards (one I/O thread each), their jobs.
  *
  *   submit -> shard.submitted (ring) -> queues -> jobs, one operation of file_io at a time -> shard.ended (ring) -> poll
- *   scan thread -> shard.found (ring) -> index
+ *   scan thread -> shard.found (ring) -> index; later it is the one that clears
  *
  * A shard's fields are its thread's, but for the rings and what is marked.
  */
 #ifndef KVRAIL_TIER_FILE_PRIVATE_H
 #define KVRAIL_TIER_FILE_PRIVATE_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -110,7 +111,9 @@ struct file_eviction {
 	char path[FILE_PATH_BYTES];
 };
 
-enum file_found { FILE_FOUND, FILE_FOUND_END };
+/* FILE_GONE: a file was removed by a CLEAR. FILE_PASSED: word[0] counts the shards that were there. FILE_CLEARED: the end,
+ * word[0] is the request, word[1] its status. */
+enum file_found { FILE_FOUND, FILE_FOUND_END, FILE_GONE, FILE_PASSED, FILE_CLEARED };
 
 struct file_shard {
 	struct ring submitted;
@@ -234,8 +237,21 @@ int file_image_verify(const struct file_job *job, uint64_t *checksum);
 /* file_scan.c ------------------------------------------------------------------------------------------------------- */
 
 int file_scan_start(struct file_adapter *adapter);
-/* Ends it early. NULL is harmless. */
-void file_scan_stop(struct file_scan **scan);
+/* Ends it, early or between two CLEARs. NULL is harmless. */
+void file_scan_stop(struct file_scan *scan);
+/* After the shards, which may still hand it a CLEAR. */
+void file_scan_free(struct file_scan **scan);
+
+/* file_clear.c ------------------------------------------------------------------------------------------------------ */
+
+/* The request ends when the scan's thread has removed what it names. */
+void file_clear_begin(struct file_shard *shard, struct l2_request *request);
+/* On the scan's thread. gone: tells the shard; false: the adapter closes. 0, or the first -errno. */
+int file_clear_run(const struct file_place *place, const struct l2_request *request,
+	bool (*gone)(void *context, const struct file_name *name), void *context);
+DIR *file_scan_folder(const struct file_place *place, const char *folder);
+/* Hands the request to the thread, which serves one at a time. */
+void file_scan_clear(struct file_scan *scan, struct l2_request *request);
 
 KVR_END_C
 

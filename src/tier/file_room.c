@@ -220,15 +220,39 @@ void file_shard_room(struct file_shard *shard)
 	}
 }
 
+/* What a CLEAR on the scan's thread has done. */
+static void take_cleared(struct file_shard *shard, const struct ring_message *message)
+{
+	struct file_name name;
+
+	if (message->kind == FILE_PASSED) {
+		kvr_fetch_add((uint32_t *)(uintptr_t)message->word[0], 1);
+		return;
+	}
+	if (message->kind == FILE_CLEARED) {
+		file_request_end(
+			shard, (struct l2_request *)(uintptr_t)message->word[0], (int)(int64_t)message->word[1]);
+		return;
+	}
+	__builtin_memcpy(name.hash, &message->word[0], sizeof(name.hash));
+	name.fan = (uint16_t)message->count;
+	file_shard_forget(shard, &name);
+}
+
 void file_shard_take_found(struct file_shard *shard)
 {
 	const struct ring_message *message;
 	struct file_name name;
 
-	for (int i = 0; i < FOUND_A_TURN && !shard->scanned; i++) {
+	for (int i = 0; i < FOUND_A_TURN; i++) {
 		message = ring_pop_begin(&shard->found);
 		if (!message)
 			return;
+		if (message->kind >= FILE_GONE) {
+			take_cleared(shard, message);
+			ring_pop_end(&shard->found);
+			continue;
+		}
 		if (message->kind == FILE_FOUND_END) {
 			shard->scanned = true;
 			index_changed(shard);

@@ -1,6 +1,7 @@
 /*
  * file_scan.c - at start: lists the directory and tells the shards what is there, the newest first, so that what each
- * adds at the cold end of its list is in the order of use. Takes 48 bytes an object while it runs.
+ * adds at the cold end of its list is in the order of use. Takes 48 bytes an object while it runs. Then its thread waits
+ * for CLEARs.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -29,9 +30,11 @@ struct scan_entry {
 struct file_scan {
 	struct file_adapter *adapter;
 	pthread_t thread;
-	uint32_t stopping; /* atomic */
+	uint32_t stopping, passed; /* atomic */
 	struct scan_entry *entries;
 	size_t count, room;
+	sem_t work;                 /* a CLEAR has come, or the end */
+	struct l2_request *request; /* of the CLEAR: written before work is posted */
 };
 
 static bool stopping(const struct file_scan *scan)
@@ -105,7 +108,7 @@ static void gather(struct file_scan *scan, const struct file_name *name, const s
 	entry->blocks = (uint32_t)(kvr_round_up(kvr_max_u64((uint64_t)about->st_size, 1), FILE_BLOCK) / FILE_BLOCK);
 }
 
-static DIR *open_folder(const struct file_place *place, const char *folder)
+DIR *file_scan_folder(const struct file_place *place, const char *folder)
 {
 	int fd = fault_point("file_scan/folder")
 		? (errno = EIO, -1)
@@ -122,7 +125,7 @@ static DIR *open_folder(const struct file_place *place, const char *folder)
 
 static void scan_folder(struct file_scan *scan, const char *folder, uint16_t fan)
 {
-	DIR *entries = open_folder(&scan->adapter->place, folder);
+	DIR *entries = file_scan_folder(&scan->adapter->place, folder);
 	const struct dirent *entry;
 	struct file_name name;
 	struct stat about;
@@ -138,9 +141,64 @@ static void scan_folder(struct file_scan *scan, const char *folder, uint16_t fan
 	closedir(entries);
 }
 
-static void *scan_main(void *argument)
+static bool tell_gone(void *context, const struct file_name *name)
 {
-	struct file_scan *scan = argument;
+	struct file_scan *scan = context;
+	struct file_adapter *adapter = scan->adapter;
+	struct ring_message message = { .kind = FILE_GONE, .count = name->fan };
+
+	memcpy(&message.word[0], name->hash, sizeof(name->hash));
+	return tell(scan, &adapter->shards[name->fan % adapter->shard_count], &message);
+}
+
+/* Rings are in order: who has passed this has forgotten all files before. */
+static void wait_for_shards(struct file_scan *scan)
+{
+	static const struct timespec pause = { .tv_nsec = 200000 };
+	struct file_adapter *adapter = scan->adapter;
+	struct ring_message mark = { .kind = FILE_PASSED };
+
+	kvr_store_release(&scan->passed, (uint32_t)0);
+	mark.word[0] = (uintptr_t)&scan->passed;
+	for (uint32_t i = 0; i < adapter->shard_count; i++)
+		if (tell(scan, &adapter->shards[i], &mark))
+			file_shard_wake(&adapter->shards[i]);
+	while (kvr_load_acquire(&scan->passed) < adapter->shard_count && !stopping(scan))
+		nanosleep(&pause, NULL);
+}
+
+/* No shard takes a file for there that is gone when the request ends. */
+static void clear(struct file_scan *scan, struct l2_request *request)
+{
+	struct file_adapter *adapter = scan->adapter;
+	struct ring_message end = { .kind = FILE_CLEARED };
+
+	end.word[0] = (uintptr_t)request;
+	end.word[1] = (uint64_t)(int64_t)file_clear_run(&adapter->place, request, tell_gone, scan);
+	wait_for_shards(scan);
+	if (tell(scan, &adapter->shards[0], &end))
+		file_shard_wake(&adapter->shards[0]);
+}
+
+void file_scan_clear(struct file_scan *scan, struct l2_request *request)
+{
+	scan->request = request;
+	sem_post(&scan->work);
+}
+
+static void serve_clears(struct file_scan *scan)
+{
+	for (;;) {
+		while (sem_wait(&scan->work) != 0)
+			;
+		if (stopping(scan))
+			return;
+		clear(scan, scan->request);
+	}
+}
+
+static void scan_place(struct file_scan *scan)
+{
 	struct file_adapter *adapter = scan->adapter;
 	struct ring_message end = { .kind = FILE_FOUND_END };
 	const struct dirent *entry;
@@ -151,7 +209,7 @@ static void *scan_main(void *argument)
 
 	if (!adapter->place.read_only)
 		file_place_clean(&adapter->place);
-	folders = open_folder(&adapter->place, ".");
+	folders = file_scan_folder(&adapter->place, ".");
 	while (folders && !stopping(scan) && (entry = readdir(folders)) != NULL) {
 		if (file_fan_parse(entry->d_name, &fan))
 			scan_folder(scan, entry->d_name, fan);
@@ -170,6 +228,16 @@ static void *scan_main(void *argument)
 		log_info("l2 file:%s: %zu objects found in %s", adapter->place.path, found,
 			text_time(time, clock_now_ns() - began));
 	}
+}
+
+static void *scan_main(void *argument)
+{
+	struct file_scan *scan = argument;
+
+	scan_place(scan);
+	free(scan->entries);
+	scan->entries = NULL;
+	serve_clears(scan);
 	return NULL;
 }
 
@@ -182,11 +250,16 @@ int file_scan_start(struct file_adapter *adapter)
 	if (!scan)
 		return -ENOMEM;
 	scan->adapter = adapter;
+	if (sem_init(&scan->work, 0, 0) != 0) {
+		free(scan);
+		return -EAGAIN;
+	}
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = fault_point("file_scan/thread") ? EAGAIN : pthread_create(&scan->thread, NULL, scan_main, scan);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error) {
+		sem_destroy(&scan->work);
 		free(scan);
 		return error == ENOMEM ? -ENOMEM : -EAGAIN;
 	}
@@ -195,15 +268,23 @@ int file_scan_start(struct file_adapter *adapter)
 	return 0;
 }
 
-void file_scan_stop(struct file_scan **slot)
+void file_scan_stop(struct file_scan *scan)
+{
+	if (!scan)
+		return;
+	kvr_store_release(&scan->stopping, (uint32_t)1);
+	sem_post(&scan->work);
+	pthread_join(scan->thread, NULL);
+}
+
+void file_scan_free(struct file_scan **slot)
 {
 	struct file_scan *scan = *slot;
 
 	*slot = NULL;
 	if (!scan)
 		return;
-	kvr_store_release(&scan->stopping, (uint32_t)1);
-	pthread_join(scan->thread, NULL);
+	sem_destroy(&scan->work);
 	free(scan->entries);
 	free(scan);
 }

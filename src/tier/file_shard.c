@@ -108,6 +108,10 @@ static bool shard_take(struct file_shard *shard)
 
 		ring_pop_end(&shard->submitted);
 		taken++;
+		if (request->operation == L2_CLEAR) {
+			file_clear_begin(shard, request);
+			continue;
+		}
 		if (!object_identity_good(&request->identity)) {
 			file_request_end(shard, request, request->operation == L2_STORE ? -EINVAL : -ENOENT);
 			continue;
@@ -233,6 +237,8 @@ static void begin(struct file_shard *shard, struct l2_request *request)
 	case L2_REMOVE:
 		file_remove_begin(job);
 		break;
+	case L2_CLEAR: /* shard_take's */
+		break;
 	}
 }
 
@@ -264,8 +270,8 @@ static void shard_reap(struct file_shard *shard)
 
 static bool nothing_pushed(struct file_shard *shard)
 {
-	return ring_empty(&shard->submitted) && (shard->scanned || ring_empty(&shard->found)) &&
-		!kvr_load_acquire(&shard->stopping) && kvr_load_acquire(&shard->cancels) == shard->cancels_seen;
+	return ring_empty(&shard->submitted) && ring_empty(&shard->found) && !kvr_load_acquire(&shard->stopping) &&
+		kvr_load_acquire(&shard->cancels) == shard->cancels_seen;
 }
 
 static void shard_sleep(struct file_shard *shard, bool more)

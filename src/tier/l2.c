@@ -82,7 +82,8 @@ static int init_memory(struct l2 *l2)
 	l2->wanted_mask = wanted - 1;
 	l2->wanted = calloc(wanted, sizeof(*l2->wanted));
 	l2->counters = aligned_alloc(KVR_CACHE_LINE, sizeof(*l2->counters));
-	if (fault_point("l2/memory") || !probes || !l2->wanted || !l2->counters)
+	l2->clear_keys = calloc(L2_CLEAR_MODELS, sizeof(*l2->clear_keys));
+	if (fault_point("l2/memory") || !probes || !l2->clear_keys || !l2->wanted || !l2->counters)
 		return -ENOMEM;
 	memset(l2->wanted, 0, wanted * sizeof(*l2->wanted)); /* touched now, not in a step */
 	memset(l2->counters, 0, sizeof(*l2->counters));
@@ -97,6 +98,7 @@ static void free_memory(struct l2 *l2)
 	pool_fini(&l2->stores_pool);
 	for (uint32_t i = 0; i < L2_ADAPTERS_MAX; i++)
 		free(l2->places[i].probe.memory);
+	free(l2->clear_keys);
 	free(l2->wanted);
 	free(l2->counters);
 	free(l2);
@@ -241,6 +243,10 @@ static void take_ended(struct l2 *l2, struct l2_slot *slot)
 		l2_probe_ended(l2, slot);
 		return;
 	}
+	if (slot == &place->clear) {
+		l2_clear_request_ended(l2, slot);
+		return;
+	}
 	if (slot->request.operation == L2_STORE) {
 		place->storing--;
 		place->ways[L2_WRITES].answered_ns = l2->now_ns;
@@ -263,7 +269,7 @@ static bool poll_place(struct l2 *l2, struct l2_place *place)
 
 	if (adapter->driver->step)
 		busy = adapter->driver->step(adapter, l2->now_ns);
-	if (place->storing + place->reading == 0 && !place->probe.slot.sent)
+	if (place->storing + place->reading == 0 && !place->probe.slot.sent && !place->clear.sent)
 		return busy;
 	list_init(&ended);
 	if (adapter->driver->poll(adapter, &ended, L2_STEP_ENDED) == 0)
@@ -298,6 +304,7 @@ bool l2_step(struct l2 *l2, uint64_t now_ns)
 	bool busy = false;
 
 	l2->now_ns = now_ns;
+	busy |= l2_clear_step(l2);
 	l2->turn = l2->turn == UINT32_MAX ? 1 : l2->turn + 1;
 	if (l2_idle(l2)) {
 		for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
@@ -340,7 +347,7 @@ uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns)
 		const struct l2_place *place = &l2->places[i];
 		uint32_t lost = place->ways[L2_READS].lost + place->ways[L2_WRITES].lost;
 
-		if (place->storing + place->reading > lost || place->probe.slot.sent)
+		if (place->storing + place->reading > lost || place->probe.slot.sent || l2_closed(l2))
 			return now_ns + L2_POLL_NS;
 		if (lost > 0)
 			next = kvr_min_u64(next, now_ns + L2_LOST_POLL_NS);

@@ -101,7 +101,9 @@ struct l2_options {
 	X(load_corrupt, "objects whose bytes were not what had been stored")                           \
 	X(load_errors, "loads and questions that failed")                                              \
 	X(load_no_room, "lookups cut short because L1 had no room")                                    \
-	X(load_no_quota, "of them, those that had no room within their tenant's quota")
+	X(load_no_quota, "of them, those that had no room within their tenant's quota")                \
+	X(clears, "times that the places were cleared")                                                \
+	X(clear_failed, "places that could not be cleared")
 
 struct KVR_ALIGNED(KVR_CACHE_LINE) l2_counters {
 #define L2_COUNTER_FIELD(name, help) uint64_t name;
@@ -141,6 +143,16 @@ void l2_destroy(struct l2 **l2);
 bool l2_step(struct l2 *l2, uint64_t now_ns);
 /* Nothing will happen before this time unless something is begun; UINT64_MAX: never. */
 uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns);
+/* CLEAR, in three steps; nothing is fetched or stored from its beginning to its end. Each step is the caller's who has
+ * begun, and all must be taken. -EAGAIN: another one is at it. */
+#define L2_CLEAR_MODELS 1024u
+KVR_MUST_CHECK int l2_clear_begin(struct l2 *l2);
+/* What was under way has ended, or will not (timeout_ns): chunks may be dropped from L1, and then from the places. */
+bool l2_clear_quiet(const struct l2 *l2);
+/* Keys: copied, at most L2_CLEAR_MODELS; NULL: everything. */
+void l2_clear_remove(struct l2 *l2, const uint8_t (*model_keys)[32], uint32_t count);
+/* True once: it is over. *failed: how many places may still have some of it; logged. */
+bool l2_clear_ended(struct l2 *l2, uint32_t *failed);
 /* Nothing waits or is under way, but for probes; once it hurries, nor does it wait for a place that was taken out. */
 bool l2_idle(const struct l2 *l2);
 /* Stores that wait for another attempt are given up, and none is tried again: the server is leaving. */

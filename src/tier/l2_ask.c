@@ -114,7 +114,7 @@ bool l2_ask_step(struct l2 *l2)
 		struct l2_fetch *fetch = KVR_CONTAINER_OF(node, struct l2_fetch, node);
 
 		list_add_last(&l2->fetches, node);
-		if (!fetch->canceled)
+		if (!fetch->canceled && !l2_closed(l2))
 			busy |= ask_fetch(l2, fetch, &budget);
 	}
 	return busy;

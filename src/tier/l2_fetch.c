@@ -63,7 +63,7 @@ int l2_fetch_begin(struct l2 *l2, const struct l2_want *want, struct l2_fetch **
 	*out = NULL;
 	if (want->count == 0 || want->count > L2_CHUNKS_MAX || want->parts == 0 || want->parts > L2_PARTS_MAX)
 		return -EINVAL;
-	fetch = l2->leaving ? NULL : pool_take(&l2->fetches_pool);
+	fetch = l2->leaving || l2_closed(l2) ? NULL : pool_take(&l2->fetches_pool);
 	if (!fetch) {
 		L2_COUNT(l2, fetches_refused, 1);
 		return -EAGAIN;

@@ -293,6 +293,8 @@ static bool probe_due(const struct l2 *l2, const struct l2_place *place)
 		return false;
 	if (place->probe.step != L2_PROBE_REST)
 		return true;
+	if (l2_closed(l2))
+		return false;
 	return (reads->out && reads->lost == 0) || (writes->out && writes->lost == 0);
 }
 

@@ -115,6 +115,16 @@ struct l2_probe { /* an object of our own that goes there and back while a place
 	uint64_t well_since_ns; /* the place is well again; 0: it never was ill */
 };
 
+enum l2_clear_state { L2_CLEAR_NONE, L2_CLEAR_CLOSED, L2_CLEAR_REMOVING };
+
+struct l2_clear {
+	enum l2_clear_state state;
+	bool everything;
+	uint32_t keys; /* in l2->clear_keys */
+	uint32_t pending, failed;
+	uint64_t until_ns; /* what is under way is not waited for any longer */
+};
+
 struct l2_place { /* an adapter, and how it does */
 	struct l2_adapter *adapter;
 	struct list_node queue;             /* stores that wait */
@@ -123,6 +133,8 @@ struct l2_place { /* an adapter, and how it does */
 	uint32_t waiting, storing, reading; /* the lost ones included */
 	struct l2_way ways[L2_WAYS];
 	struct l2_probe probe;
+	struct l2_slot clear;      /* L2_CLEAR */
+	bool cleared;              /* it was sent, or cannot be */
 	struct l2_health health;   /* for any thread: relaxed stores and loads */
 	enum l2_health_state told; /* that the log has */
 	struct log_rate log;
@@ -143,6 +155,9 @@ struct l2 {
 	uint64_t lost_load_bytes, lost_store_bytes;
 	uint32_t loads, asks; /* without those that are lost */
 	struct random random;
+	struct l2_clear clear;
+	uint8_t (*clear_keys)[32]; /* L2_CLEAR_MODELS */
+	struct log_rate clear_log;
 	uint32_t tenant_loads[L2_TENANTS];
 	uint64_t *wanted; /* hashes of objects that are in L1 only; direct mapped */
 	uint64_t wanted_mask;
@@ -171,6 +186,15 @@ void l2_load_ended(struct l2 *l2, struct l2_slot *slot);
 void l2_load_lose(struct l2 *l2, struct l2_slot *slot);
 /* Those that wait for room in the chunk table. */
 bool l2_publish_step(struct l2 *l2);
+void l2_load_drop_unpublished(struct l2 *l2);
+
+/* l2_clear.c */
+bool l2_clear_step(struct l2 *l2);
+void l2_clear_request_ended(struct l2 *l2, struct l2_slot *slot);
+static inline bool l2_closed(const struct l2 *l2)
+{
+	return l2->clear.state != L2_CLEAR_NONE;
+}
 
 /* l2_fetch.c */
 void l2_fetch_cut(struct l2_fetch *fetch, uint32_t limit);

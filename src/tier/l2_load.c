@@ -258,6 +258,16 @@ bool l2_publish_step(struct l2 *l2)
 	return busy;
 }
 
+void l2_load_drop_unpublished(struct l2 *l2)
+{
+	while (!list_empty(&l2->unpublished)) {
+		struct l2_slot *slot = KVR_CONTAINER_OF(l2->unpublished.next, struct l2_slot, mine);
+
+		cache_abort(l2->options.cache, slot->object);
+		close_load(l2, slot, CACHE_NONE);
+	}
+}
+
 static void count_failure(struct l2 *l2, const struct l2_slot *slot, bool sick)
 {
 	if (slot->request.status == -ENOENT)

@@ -127,7 +127,7 @@ void l2_offer(struct l2 *l2, const struct l2_offer *offer)
 	if (!object)
 		return;
 	L2_COUNT(l2, offered, 1);
-	if (!enqueue_all(l2, offer, object))
+	if (l2_closed(l2) || !enqueue_all(l2, offer, object))
 		want(l2, hash);
 }
 
@@ -235,7 +235,7 @@ static bool worth_another(const struct l2 *l2, const struct l2_slot *slot)
 	int status = slot->request.status;
 
 	return status != -ENOSPC && status != -EBADMSG && !l2->leaving && !slot->lost &&
-		l2_place_stores(l2, slot->adapter) && slot->attempts < l2->options.store_attempts;
+		l2_place_stores(l2, slot->adapter) && !l2_closed(l2) && slot->attempts < l2->options.store_attempts;
 }
 
 void l2_store_ended(struct l2 *l2, struct l2_slot *slot)

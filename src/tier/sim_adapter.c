@@ -240,6 +240,30 @@ static int do_load(struct sim_adapter *sim, struct l2_request *request)
 	return 0;
 }
 
+static bool in_keys(const struct l2_request *request, const uint8_t *model_key)
+{
+	const uint8_t *keys = request->memory;
+
+	for (uint64_t at = 0; keys && at < request->identity.bytes; at += sizeof(request->identity.model_key))
+		if (memcmp(keys + at, model_key, sizeof(request->identity.model_key)) == 0)
+			return true;
+	return !keys;
+}
+
+static void clear_place(struct sim_place *place, const struct l2_request *request)
+{
+	for (uint32_t i = 0; i < SIM_HEADS; i++) {
+		struct sim_object **link = &place->heads[i];
+
+		while (*link) {
+			if (in_keys(request, (*link)->identity.model_key))
+				drop(place, link);
+			else
+				link = &(*link)->next;
+		}
+	}
+}
+
 static int perform(struct sim_adapter *sim, const struct sim_request *mine)
 {
 	struct l2_request *request = mine->request;
@@ -257,6 +281,9 @@ static int perform(struct sim_adapter *sim, const struct sim_request *mine)
 		return do_load(sim, request);
 	case L2_STORE:
 		return do_store(sim, mine);
+	case L2_CLEAR:
+		clear_place(sim->place, request);
+		return 0;
 	default:
 		if (*find(sim->place, &request->identity))
 			drop(sim->place, find(sim->place, &request->identity));

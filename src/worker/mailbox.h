@@ -196,6 +196,7 @@ struct request {
 	struct list_node waiting; /* on its session's list of waiters, or none */
 	uint32_t progress;        /* chunks done by a long request's earlier steps */
 	uint32_t stage;
+	uint8_t clear_step;         /* of a CLEAR */
 	void *large;                /* parts from the pool, NULL: the inline ones; PARTS gives it back */
 	struct list_node in_flight; /* its connection's requests by id, wherever they are, until REPLY */
 	uint64_t until_ns;          /* when a retry gives up */

@@ -119,7 +119,7 @@ static void clear_needs_the_token(void **state)
 	assert_int_equal(PROCESS_RUN("kvrailctl", &out, NULL, "clear", "--http", fixture->server.url, "--token-file",
 				 fixture->token_path),
 		0);
-	assert_string_equal(out.bytes, "0 chunks dropped, 0 kept because they are in use or pinned\n");
+	assert_string_equal(out.bytes, "0 chunks dropped, 0 kept because they are in use or pinned; cleared: L1\n");
 	text_fini(&out);
 }
 

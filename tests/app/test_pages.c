@@ -393,7 +393,7 @@ static void one_clear_at_a_time(void **state)
 	await_answer(rig, &second, false);
 	assert_non_null(strstr(second.answer.bytes, "HTTP/1.1 409"));
 	await_answer(rig, &first, true);
-	assert_non_null(strstr(first.answer.bytes, "{\"dropped\":0,\"kept\":0}"));
+	assert_non_null(strstr(first.answer.bytes, "{\"dropped\":0,\"kept\":0,\"tiers\":\"L1\",\"l2_failed\":0}"));
 	close_asking(&first);
 	close_asking(&second);
 }

@@ -493,7 +493,7 @@ static void questions_of_the_operator_without_memory_are_refused(void **state)
 	fault_arm_name("control_request/object", 1);
 	assert_int_equal(control_request_status(server_control(rig.server), &snapshot, take_snapshot, NULL), -ENOMEM);
 	fault_arm_name("control_request/object", 1);
-	assert_int_equal(control_request_clear(server_control(rig.server), &job, NULL, NULL), -ENOMEM);
+	assert_int_equal(control_request_clear(server_control(rig.server), &job, false, NULL, NULL), -ENOMEM);
 	fault_arm(0);
 	ask_status(&rig, &snapshot);
 	rig_stop(&rig);

@@ -238,6 +238,36 @@ static void the_end_of_the_session_ends_its_prefetch(void **state)
 	tiers_fini(&tiers);
 }
 
+/* Of its tenant everything, in L1 and in L2. */
+static void what_a_client_clears_does_not_come_back(void **state)
+{
+	struct kvr_result result;
+	struct tiers tiers;
+
+	(void)state;
+	tiers_init(&tiers, 8);
+	for (uint32_t d = 0; d < 4; d++)
+		store_document(&tiers, d, 100 + d);
+	assert_int_equal(sim_place_objects(tiers.place), 4 * DOCUMENT);
+	assert_int_equal(slice_clear(tiers.worker, &result), 0);
+	assert_true(result.chunks > 0);
+	assert_int_equal(sim_place_objects(tiers.place), 0);
+	for (uint32_t d = 0; d < 4; d++)
+		read_document(&tiers, d, 100 + d, 0);
+	store_document(&tiers, 1, 7);
+	read_document(&tiers, 1, 7, DOCUMENT);
+	/* A place that fails is told, and L1 is cleared all the same. */
+	tiers.faults.down = true;
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	assert_int_equal(slice_clear(tiers.worker, &result), -EIO);
+	tiers.faults.down = false;
+	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	assert_int_equal(slice_clear(tiers.worker, &result), 0);
+	assert_int_equal(sim_place_objects(tiers.place), 0);
+	read_document(&tiers, 1, 7, 0);
+	tiers_fini(&tiers);
+}
+
 /* A drained server has written what it was given. */
 /* Not with the loss of a connection, which would be taken for its own (kvrail-sim --seed 1300000004 --servers 2). */
 static void who_waits_for_a_lookup_hears_that_it_was_canceled_when_the_scheduler_is_lost(void **state)
@@ -250,7 +280,8 @@ static void who_waits_for_a_lookup_hears_that_it_was_canceled_when_the_scheduler
 	(void)state;
 	tiers_init(&tiers, 8);
 	store_document(&tiers, 1, 7);
-	assert_int_equal(slice_clear(tiers.worker, &result), 0);
+	store_document(&tiers, 2, 8);
+	store_document(&tiers, 3, 9);
 	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 500 * KVR_MS;
 	sim_adapter_set(tiers.adapter, &tiers.faults, false);
 	session = slice_session(tiers.scheduler, "request", NULL, 1, DOCUMENT);
@@ -299,6 +330,7 @@ int main(void)
 		cmocka_unit_test(a_lookup_that_waits_for_l2_is_in_nobodys_way),
 		cmocka_unit_test(the_end_of_the_session_ends_its_prefetch),
 		cmocka_unit_test(who_waits_for_a_lookup_hears_that_it_was_canceled_when_the_scheduler_is_lost),
+		cmocka_unit_test(what_a_client_clears_does_not_come_back),
 		cmocka_unit_test(a_server_that_leaves_writes_first),
 	};
 

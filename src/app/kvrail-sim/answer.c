@@ -45,6 +45,9 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 		return action->kind == ACTION_FREE || action->bad;
 	case STATUS_NOT_ALLOWED:
 		return action->kind == ACTION_CLEAR && process_engine(process)->tenant != 0;
+	case STATUS_TRANSFER_FAILED:
+		/* A place of L2 that fails now and then. */
+		return action->kind == ACTION_CLEAR && action->host->place_count;
 	case STATUS_NOT_REGISTERED:
 		return process->disturbed > action->submitted;
 	case STATUS_SHUTTING_DOWN:

@@ -18,6 +18,7 @@ struct kvrailctl_settings {
 	uint64_t timeout_ns;
 	bool json;
 	char token_file[256];
+	uint32_t tiers; /* clear: 1, L1 alone */
 	char tenant[64];
 	char quota[64];
 	char pin_name[64];

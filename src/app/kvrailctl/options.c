@@ -15,6 +15,8 @@ static const struct option_spec specs[] = {
 		"status, sessions, clear, quota, pin, unpin: print JSON as kvraild gives it; topo: the plan as JSON" },
 	{ "token-file", OPTION_TEXT, TEXT(token_file), NULL, NULL, NULL, "Options",
 		"clear, quota, pin, unpin: file with the token that kvraild was given as --admin-token-file" },
+	{ "tiers", OPTION_CHOICE, AT(tiers), 0, "all", "all|l1", NULL, "Options",
+		"clear: where; all: L1 and the places of L2 (give --timeout time for its files)" },
 	{ "tenant", OPTION_TEXT, TEXT(tenant), "default", NULL, NULL, "Options", "quota, pin: the tenant" },
 	{ "quota", OPTION_TEXT, TEXT(quota), NULL, NULL, NULL, "Options",
 		"quota: the tenant's limits in L1 from now on, SOFT:HARD, each a size or none; default: those of --default-quota" },
@@ -54,7 +56,7 @@ const struct option_table kvrailctl_options = { "kvrailctl", "the operator's too
 	"  status      what the server holds and does, its models, clients and threads\n"
 	"  top         rates of operations, again and again\n"
 	"  sessions    sessions and locks\n"
-	"  clear       drops all chunks that are not in use\n"
+	"  clear       drops all chunks that are not in use, from L1 and L2\n"
 	"  quota       what tenants hold in L1 and may; with --quota: sets it\n"
 	"  pin         keeps a prefix in L1; without --tokens: lists what is kept\n"
 	"  unpin       keeps it no longer\n"
