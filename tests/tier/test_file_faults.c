@@ -165,6 +165,41 @@ static void file_systems_that_lack_a_call_are_used_without(void **state)
 	place_remove(&place);
 }
 
+/* What the list of the directory has no memory for is found when it is asked for; a list that cannot grow is told in pieces. */
+static void a_scan_without_memory_loses_nothing(void **state)
+{
+	static const struct {
+		uint32_t objects, nth, known;
+	} cases[] = { { 5, 1, 4 }, { 1030, 2, 1030 } };
+
+	(void)state;
+	log_set_sink(quiet, NULL);
+	for (unsigned i = 0; i < KVR_COUNT_OF(cases); i++) {
+		struct file_adapter_options options = { .io_threads = 1 };
+		struct l2_adapter *adapter;
+		struct place place;
+
+		place_make(&place);
+		adapter = place_open(&place, &options);
+		wait_scanned(adapter);
+		for (uint32_t k = 0; k < cases[i].objects; k++)
+			assert_int_equal(do_store(adapter, k, 100), 0);
+		adapter->driver->close(adapter);
+		fault_arm_name("file_scan/entries", cases[i].nth);
+		adapter = place_open(&place, &options);
+		wait_scanned(adapter);
+		assert_string_equal(fault_fired(), "file_scan/entries");
+		fault_arm(0);
+		assert_int_equal(stats_of(adapter).objects, cases[i].known);
+		for (uint32_t k = 0; k < cases[i].objects; k++)
+			assert_int_equal(do_load(adapter, k, 100), 0);
+		assert_int_equal(stats_of(adapter).objects, cases[i].objects);
+		adapter->driver->close(adapter);
+		place_remove(&place);
+	}
+	log_set_sink(NULL, NULL);
+}
+
 static void an_eviction_that_fails_leaves_the_file_counted(void **state)
 {
 	struct file_adapter_options options = { .capacity_bytes = 4 * 16384, .check_interval_ns = 1 };
@@ -199,6 +234,7 @@ int main(void)
 		cmocka_unit_test(every_call_may_fail_once_with_threads),
 		cmocka_unit_test(short_transfers_are_continued),
 		cmocka_unit_test(file_systems_that_lack_a_call_are_used_without),
+		cmocka_unit_test(a_scan_without_memory_loses_nothing),
 		cmocka_unit_test(an_eviction_that_fails_leaves_the_file_counted),
 	};
 

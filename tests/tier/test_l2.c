@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/cmocka_all.h"
+#include "base/fault.h"
 #include "base/random.h"
 #include "tier/cache_internal.h"
 #include "tier/l2_scene.h"
@@ -435,6 +436,35 @@ static void an_engine_is_taken_apart_in_the_midst_of_everything(void **state)
 	scene_fini(&scene);
 }
 
+#ifdef KVRAIL_FAULT_POINTS
+
+/* Without memory there is no engine, and the adapters are still the caller's. */
+static void an_engine_that_finds_no_memory_takes_nothing(void **state)
+{
+	static const char *const points[] = { "l2/struct", "l2/memory" };
+	struct l2_options options = { 0 };
+	struct l2_options again;
+	struct scene scene;
+	struct l2 *l2;
+
+	(void)state;
+	scene_init(&scene, 16, 1, 1, &options);
+	again = scene.l2->options;
+	for (unsigned i = 0; i < KVR_COUNT_OF(points); i++) {
+		fault_arm_name(points[i], 1);
+		assert_int_equal(l2_create(&again, &l2), -ENOMEM);
+		assert_string_equal(fault_fired(), points[i]);
+		assert_null(l2);
+	}
+	fault_arm(0);
+	scene_put(&scene, 0, 1);
+	scene_rest(&scene);
+	assert_int_equal(sim_place_objects(scene.places[0]), 1);
+	scene_fini(&scene);
+}
+
+#endif
+
 /* Everything at once, from seeds: no wrong byte, nothing left (pitfalls H01). */
 static void storms_leave_nothing_behind(void **state)
 {
@@ -518,6 +548,9 @@ int main(void)
 		cmocka_unit_test(loads_are_shared_fairly_between_tenants),
 		cmocka_unit_test(too_many_fetches_are_refused),
 		cmocka_unit_test(an_engine_is_taken_apart_in_the_midst_of_everything),
+#ifdef KVRAIL_FAULT_POINTS
+		cmocka_unit_test(an_engine_that_finds_no_memory_takes_nothing),
+#endif
 		cmocka_unit_test(storms_leave_nothing_behind),
 	};
 
