@@ -233,8 +233,7 @@ bool pin_job_step(struct management *management)
 
 void pins_free(struct management *management)
 {
-	struct list_node *node;
-
-	while ((node = list_pop_first(&management->pins)) != NULL)
+	list_for_each_safe(node, &management->pins)
 		free(KVR_CONTAINER_OF(node, struct pin, node));
+	list_init(&management->pins);
 }

@@ -166,7 +166,7 @@ bool cache_complete(const struct cache *cache, uint32_t entry)
 
 void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 {
-	uint32_t account = cache->spaces.spaces[entry->space].account;
+	uint32_t account = cache_account_now(cache, entry);
 	uint32_t head = cache_list_head(account, entry->object_class);
 	struct cache_entry *first = cache_entry_at(cache, head);
 
@@ -194,20 +194,26 @@ void cache_unlist(struct cache *cache, struct cache_entry *entry)
 
 #define ONE_PIN (UINT64_C(1) << 32)
 
-static void hold(struct cache *cache, uint32_t number, uint64_t holds)
+/* Returns what is not evictable any more by it. */
+static inline uint32_t hold(struct cache *cache, uint32_t number, uint64_t holds)
 {
 	struct cache_entry *entry = cache_entry_at(cache, number);
 
 	if (entries_held(entry)) {
 		entry->holds += holds;
-		return;
+		return 0;
 	}
 	cache_unlist(cache, entry);
 	entry->stamp_high = ENTRIES_HELD;
 	entry->holds = holds;
-	cache->evictable_units -= entry->units;
-	cache_account_of(cache, entry)->evictable_units -= entry->units;
 	cache->held_chunks++;
+	return entry->units;
+}
+
+static void count_held(struct cache *cache, uint32_t number, uint64_t units)
+{
+	cache->evictable_units -= units;
+	cache->accounts[cache_account_now(cache, cache_entry_at(cache, number))].evictable_units -= units;
 }
 
 static void let_go(struct cache *cache, uint32_t number, uint64_t holds)
@@ -218,7 +224,7 @@ static void let_go(struct cache *cache, uint32_t number, uint64_t holds)
 	if (entry->holds > 0)
 		return;
 	cache->evictable_units += entry->units;
-	cache_account_of(cache, entry)->evictable_units += entry->units;
+	cache->accounts[cache_account_now(cache, entry)].evictable_units += entry->units;
 	cache->held_chunks--;
 	cache_list(cache, number, entry);
 }
@@ -230,18 +236,22 @@ void cache_lock(struct cache *cache, uint32_t entry, uint32_t count)
 	if (count == 0)
 		return;
 	cache->locks += count;
-	hold(cache, entry, count);
+	count_held(cache, entry, hold(cache, entry, count));
 }
 
 void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry_count, uint32_t count)
 {
-	if (count == 0)
+	uint64_t units = 0;
+
+	if (count == 0 || entry_count == 0)
 		return;
 	for (uint32_t i = 0; i < entry_count; i++) {
 		assert(!entries_held(cache_entry_at(cache, entries[i])) ||
 			entries_locks(cache_entry_at(cache, entries[i])) <= UINT32_MAX - count);
-		hold(cache, entries[i], count);
+		assert(cache_entry_at(cache, entries[i])->space == cache_entry_at(cache, entries[0])->space);
+		units += hold(cache, entries[i], count);
 	}
+	count_held(cache, entries[0], units);
 	cache->locks += (uint64_t)entry_count * count;
 }
 
@@ -259,7 +269,7 @@ void cache_pin(struct cache *cache, uint32_t entry)
 {
 	assert(!entries_held(cache_entry_at(cache, entry)) || entries_pins(cache_entry_at(cache, entry)) < UINT32_MAX);
 	cache->pins++;
-	hold(cache, entry, ONE_PIN);
+	count_held(cache, entry, hold(cache, entry, ONE_PIN));
 }
 
 void cache_unpin(struct cache *cache, uint32_t entry)

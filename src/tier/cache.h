@@ -169,7 +169,7 @@ bool cache_complete(const struct cache *cache, uint32_t entry);
 /* ---- holding ---- */
 
 void cache_lock(struct cache *cache, uint32_t entry, uint32_t count);
-/* The same for `entry_count` entries, which may be named twice: `count` locks each. */
+/* The same for `entry_count` entries of one space, which may be named twice: `count` locks each. */
 void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry_count, uint32_t count);
 /* count must not exceed the locks taken: who holds what is the session's book, checked there; a debug assertion
  * here. */

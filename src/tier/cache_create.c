@@ -76,6 +76,7 @@ int cache_create_tuned(const struct cache_options *options, const struct cache_t
 	if (!cache)
 		return -ENOMEM;
 	cache->l1 = options->l1;
+	cache->last_space = CACHE_NONE;
 	cache->keeper = options->keeper;
 	cache->account_count = options->accounts ? options->accounts : 1;
 	cache->hash_mask = tuning->same_hash ? 0 : UINT32_MAX;
@@ -139,6 +140,7 @@ uint32_t cache_space_acquire(struct cache *cache, uint32_t model, const uint8_t 
 	if (parts == 0 || parts > CACHE_PARTS_MAX)
 		return CACHE_NONE;
 	space = space_acquire(&cache->spaces, model, salt, parts);
+	cache->last_space = CACHE_NONE; /* its number may have been another's */
 	if (space != CACHE_NONE)
 		cache->spaces.spaces[space].account = model < CACHE_MODELS_MAX ? cache->account_of_model[model] : 0;
 	return space;

@@ -48,7 +48,8 @@ struct cache {
 	uint64_t stamp;
 	struct account *accounts;
 	uint32_t account_count;
-	struct accounts with_soft; /* those that have a soft limit */
+	uint32_t last_space, last_account; /* cache_account_now */
+	struct accounts with_soft;         /* those that have a soft limit */
 	uint64_t evictable_units;
 	uint64_t staged, staged_bytes;
 	uint64_t chunks, objects, resident_bytes;
@@ -92,6 +93,17 @@ static inline l1_ref *cache_entry_objects(const struct cache *cache, struct cach
 static inline struct account *cache_account_of(const struct cache *cache, const struct cache_entry *entry)
 {
 	return &cache->accounts[cache->spaces.spaces[entry->space].account];
+}
+
+/* The account of an entry that was just fetched from memory. Chunks of one space come one behind the other, so a branch that is
+ * foreseen takes the place of a load that would have to wait for the entry. */
+static inline uint32_t cache_account_now(struct cache *cache, const struct cache_entry *entry)
+{
+	if (KVR_UNLIKELY(entry->space != cache->last_space)) {
+		cache->last_space = entry->space;
+		cache->last_account = cache->spaces.spaces[entry->space].account;
+	}
+	return cache->last_account;
 }
 
 /* The head of the eviction list of an account and class. */

@@ -109,6 +109,8 @@ static bool no_room(struct l2 *l2, struct l2_fetch *fetch, uint32_t part)
 	}
 	L2_COUNT(l2, load_no_room, 1);
 	l2_fetch_cut(fetch, fetch->loaded);
+	/* What has been sent of the chunk lands all the same; an earlier chunk may still have to be asked for again. */
+	fetch->load_part = 0;
 	return true;
 }
 

@@ -36,6 +36,8 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 		return action->kind == ACTION_QUERY || action->kind == ACTION_FREE;
 	case STATUS_NO_LOCK:
 		return action->kind == ACTION_FREE && !free_certain(action);
+	case STATUS_NO_QUOTA:
+		return action->kind == ACTION_STORE && world->quotas;
 	case STATUS_NO_MEMORY:
 		return action->kind == ACTION_STORE && !world->roomy;
 	case STATUS_INVALID_BLOCK:
@@ -82,6 +84,9 @@ static bool store_outcome(struct action *action, uint32_t chunk)
 	case KVR_NO_MEMORY:
 		model_never(&action->host->model, generation);
 		return !world->roomy;
+	case KVR_NO_QUOTA:
+		model_never(&action->host->model, generation);
+		return world->quotas;
 	case KVR_CANCELED:
 		model_never(&action->host->model, generation);
 		return action->canceled || action->process->disturbed > action->submitted;

@@ -184,6 +184,7 @@ static uint64_t empty_room(struct host *host, uint64_t object_bytes)
 /* Nobody is there, so nothing is held: every byte of L1 can be had again (pitfalls D02, A03). */
 static void fill_l1(struct host *host)
 {
+	static const struct cache_quota no_quota = { 0, 0 };
 	struct world *world = host->world;
 	const struct shape *shape = &world->shapes[world->engines[0].shape];
 	uint64_t bytes = (uint64_t)shape->planes * shape->blocks_per_chunk * shape->block_bytes;
@@ -196,6 +197,7 @@ static void fill_l1(struct host *host)
 		free(objects);
 		return;
 	}
+	cache_set_quota(cache, 0, &no_quota);
 	while (count <= room) {
 		objects[count] = cache_reserve(cache, 0, object_class, 0, FILL_EVICTIONS);
 		if (!objects[count])

@@ -137,6 +137,24 @@ bool world_server_drained(struct host *host)
 	return true;
 }
 
+/* A hard quota is never passed: not by a store, not by a load from L2, not by what a kept L1 brings back. */
+static void watch_quotas(struct host *host)
+{
+	struct cache *cache = server_cache(host->server);
+
+	for (uint32_t tenant = 0; tenant < WORLD_TENANTS; tenant++) {
+		struct cache_account_stats stats;
+		uint64_t held;
+
+		cache_get_account(cache, tenant, &stats);
+		held = stats.resident_bytes + stats.staged_bytes;
+		if (stats.quota.hard_bytes > 0 && held > stats.quota.hard_bytes)
+			world_violated(host->world, "server %u: tenant %u holds %llu bytes of L1 and may hold %llu",
+				host->number, tenant, (unsigned long long)held,
+				(unsigned long long)stats.quota.hard_bytes);
+	}
+}
+
 static void watch_host(struct host *host)
 {
 	const struct cache_counters *counters = cache_get_counters(server_cache(host->server));
@@ -149,6 +167,8 @@ static void watch_host(struct host *host)
 		host->taken_away = taken;
 		host->model.epoch++;
 	}
+	if (world->quotas)
+		watch_quotas(host);
 	if (management_counters(server_management(host->server))->reaped_connections_total > host->reaped_allowed)
 		world_violated(world, "server %u: the reaper closed a live client's connection", host->number);
 }

@@ -185,6 +185,25 @@ static void setup_l1(struct world *world)
 	}
 }
 
+/* Where memory is short the tenants share it by quotas in every third world: none, little, or more than there is. */
+static void setup_quotas(struct world *world)
+{
+	struct random random;
+
+	random_init(&random, random_mix(world->options.seed ^ 0x71756f74));
+	world->quotas = !world->roomy && !random_below(&random, 3);
+	for (uint32_t t = 0; world->quotas && t < WORLD_TENANTS; t++) {
+		struct tenant_quota *quota = &world->tenants[t].quota;
+
+		quota->own = random_below(&random, 4) != 0;
+		quota->quota.hard_bytes = random_below(&random, 12) * L1_PAGE_BYTES;
+		quota->quota.soft_bytes = random_below(&random, quota->quota.hard_bytes + 1);
+	}
+	if (world->quotas)
+		world->hosts[0].server_options.default_quota.hard_bytes = (1 + random_below(&random, 8)) *
+			L1_PAGE_BYTES;
+}
+
 /* The others are as the first one, but for their L2. */
 static int setup_hosts(struct world *world)
 {
@@ -298,6 +317,7 @@ int world_setup(struct world *world)
 		return error;
 	setup_server(world);
 	setup_l1(world);
+	setup_quotas(world);
 	error = sim_fabric_create(random_next(&world->random), &world->network, &world->fabric);
 	if (error)
 		return error;

@@ -211,7 +211,8 @@ struct world {
 	struct sim_options network;
 	uint64_t network_faults; /* as counted by the fabric, when last looked at */
 	struct control_tenant tenants[WORLD_TENANTS];
-	bool roomy; /* L1 has room for everything */
+	bool roomy;  /* L1 has room for everything */
+	bool quotas; /* tenants have limits in it */
 	struct host hosts[WORLD_SERVERS_MAX];
 	uint32_t host_count;
 
