@@ -492,6 +492,99 @@ static void tokens_that_fit_follow_from_the_layout(void **state)
 	assert_int_equal(status_model_tokens(&model, UINT64_C(1) << 30), 3276);
 }
 
+#define ASK(path, more) "POST " path " HTTP/1.0\r\nAuthorization: Bearer sesame\r\n" more
+#define DIGEST "0123456789abcdef0123456789abcdef"
+#define PIN ASK("/pin?name=p&model=m", "Content-Length: 64\r\n\r\n" DIGEST DIGEST)
+
+static void expect(struct rig *rig, const char *request, bool server_answers, const char *status, const char *words)
+{
+	struct asking asking;
+
+	ask(rig, &asking, request);
+	await_answer(rig, &asking, server_answers);
+	if (!asking.answer.bytes || !strstr(asking.answer.bytes, status) || !strstr(asking.answer.bytes, words))
+		fail_msg("%s and %s are not in: %s", status, words, asking.answer.bytes ? asking.answer.bytes : "");
+	close_asking(&asking);
+}
+
+static void what_changes_something_says_what_is_wrong_with_it(void **state)
+{
+	struct rig *rig = *state;
+
+	expect(rig, ASK("/quota?quota=1GiB:2GiB", "\r\n"), true, " 200 ", "\"hard_bytes\":2147483648");
+	expect(rig, ASK("/quota?quota=default", "\r\n"), true, " 200 ", "\"hard_bytes\":0");
+	expect(rig, ASK("/quota", "\r\n"), true, " 400 ", "write SOFT:HARD");
+	expect(rig, ASK("/quota?tenant=nobody&quota=1GiB:2GiB", "\r\n"), true, " 404 ", "no tenant \"nobody\"");
+	expect(rig, ASK("/unpin", "\r\n"), true, " 400 ", "give its name");
+	expect(rig, ASK("/unpin?name=" DIGEST DIGEST, "\r\n"), true, " 400 ", "more than 63 characters");
+	expect(rig, ASK("/pin?name=p&model=m", "Content-Length: 32\r\n\r\n" DIGEST), true, " 400 ", "32 bytes each");
+	expect(rig, ASK("/pin?name=p&model=m", "Content-Length: 65\r\n\r\n" DIGEST DIGEST "x"), true, " 400 ",
+		"32 bytes each");
+	expect(rig, ASK("/pin?name=p", "Content-Length: 64\r\n\r\n" DIGEST DIGEST), true, " 400 ",
+		"a name and a model");
+	expect(rig, PIN, true, " 409 ", "the tenant has no model of that name");
+	expect(rig, "POST /pin?name=p&model=m HTTP/1.0\r\nContent-Length: 64\r\n\r\n" DIGEST DIGEST, true, " 401 ",
+		"Bearer");
+}
+
+/* Nobody may have the server keep more than a prefix can have. */
+static void a_body_that_is_too_long_is_cut_off(void **state)
+{
+	struct text request = { NULL, 0, 0, false };
+	struct rig *rig = *state;
+	struct asking asking;
+
+	text_append(&request, ASK("/pin?name=p&model=m", "Content-Length: 200000\r\n\r\n"));
+	while (request.length < 160000)
+		text_append(&request, DIGEST);
+	ask(rig, &asking, request.bytes);
+	await_answer(rig, &asking, true);
+	assert_true(!asking.answer.bytes || !strstr(asking.answer.bytes, " 200 "));
+	close_asking(&asking);
+	text_fini(&request);
+	expect(rig, PIN, true, " 409 ", "no model of that name");
+}
+
+static void a_pin_that_comes_late_or_never_leaks_nothing(void **state)
+{
+	struct rig *rig = *state;
+	struct asking asking;
+
+	ask(rig, &asking, PIN);
+	step_pages(rig);
+	expect(rig, ASK("/quota?quota=none:1GiB", "\r\n"), false, " 409 ", "another pin is under way");
+	rig->now_ns += HTTP_WAIT_NS;
+	await_answer(rig, &asking, false);
+	assert_non_null(strstr(asking.answer.bytes, "HTTP/1.1 503"));
+	close_asking(&asking);
+	for (unsigned i = 0; i < 100; i++)
+		server_step(rig->server, rig->now_ns);
+	ask(rig, &asking, PIN);
+	step_pages(rig);
+	/* The pages end, and the management core does not run any more. */
+	http_destroy(&rig->http);
+	close_asking(&asking);
+}
+
+static void pins_and_jobs_that_have_no_memory_are_refused(void **state)
+{
+	static const char *const points[] = { "http/body", "http/pin", "control_request/object" };
+	struct rig *rig = *state;
+
+	for (size_t i = 0; i < KVR_COUNT_OF(points); i++) {
+		struct asking asking;
+
+		fault_arm_name(points[i], 1);
+		ask(rig, &asking, PIN);
+		await_answer(rig, &asking, true);
+		assert_string_equal(fault_fired(), points[i]);
+		fault_arm(0);
+		assert_true(!asking.answer.bytes || !strstr(asking.answer.bytes, " 200 "));
+		close_asking(&asking);
+		expect(rig, PIN, true, " 409 ", "no model of that name");
+	}
+}
+
 static void whatever_cannot_be_had_leaves_no_pages_and_no_leak(void **state)
 {
 	struct rig *rig = *state;
@@ -572,6 +665,10 @@ int main(void)
 		RIGGED(labels_are_escaped_as_the_text_format_asks),
 		RIGGED(whatever_cannot_be_had_leaves_no_pages_and_no_leak),
 		RIGGED(a_request_without_memory_is_closed),
+		RIGGED(what_changes_something_says_what_is_wrong_with_it),
+		RIGGED(a_body_that_is_too_long_is_cut_off),
+		RIGGED(a_pin_that_comes_late_or_never_leaks_nothing),
+		RIGGED(pins_and_jobs_that_have_no_memory_are_refused),
 		cmocka_unit_test(tokens_that_fit_follow_from_the_layout),
 		cmocka_unit_test(addresses_are_host_and_port),
 	};
