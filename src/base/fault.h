@@ -5,7 +5,8 @@
  *
  * Compiled to `false` unless KVRAIL_FAULT_POINTS is defined (all presets but release). Counting is per process and
  * needs one thread or a test that only arms while one thread runs. With KVRAIL_FAULT_LOG=FILE in the environment the name of each point
- * that is made to fail is appended to FILE: scripts/check-points finds those that no test makes fail.
+ * that is made to fail is appended to FILE: scripts/check-points finds those that no test makes fail. With KVRAIL_FAULT_ARM=NAME that
+ * point fails the first time: for a program that a test runs as a process.
  */
 #ifndef KVRAIL_BASE_FAULT_H
 #define KVRAIL_BASE_FAULT_H

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cmocka_all.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -26,7 +27,7 @@ static unsigned point_count;
 static void note_point(void)
 {
 	for (unsigned i = 0; i < point_count; i++) {
-		if (!strcmp(points[i], fault_fired()))
+		if (strcmp(points[i], fault_fired()) == 0)
 			return;
 	}
 	assert_true(point_count < POINTS_MAX);
@@ -166,7 +167,48 @@ static void every_place_that_can_fail_fails_once_and_is_survived(void **state)
 	assert_true(point_count >= 20);
 }
 
+/* The table is asked to grow, there is no memory, and it grows later: nothing is refused. */
+static void a_table_that_gets_no_memory_grows_later(void **state)
+{
+	const uint32_t documents = 24;
+	struct cache_stats stats;
+
+	(void)state;
+	log_set_sink(drop_line, NULL);
+	slice_start(&slice, 501, NULL, 64 * L1_PAGE_BYTES);
+	join(0);
+	fault_arm_name("control/table_memory", 1);
+	for (uint32_t d = 0; d < documents; d++) {
+		struct kvr_session *session = slice_session(&slice.clients[0], "grow", NULL, d, CHUNKS);
+
+		assert_int_equal(slice_store(&slice.clients[0], session, 0, CHUNKS, 0, d, &request), 0);
+		slice_outcomes_are(&request, KVR_STORED);
+		assert_int_equal(slice_end(&slice.clients[0], session), 0);
+		slice_forget(&session);
+	}
+	assert_string_equal(fault_fired(), "control/table_memory");
+	fault_arm(0);
+	slice_pass(&slice, 2 * KVR_SECOND);
+	cache_get_stats(server_cache(slice.server), &stats);
+	assert_int_equal(stats.chunks, documents * CHUNKS);
+	for (uint32_t d = 0; d < documents; d++) {
+		struct kvr_session *session = slice_session(&slice.clients[0], "find", NULL, d, CHUNKS);
+
+		assert_int_equal(slice_match(&slice.clients[0], session, KVR_LOOKUP_NO_LOCK), CHUNKS);
+		assert_int_equal(slice_end(&slice.clients[0], session), 0);
+		slice_forget(&session);
+	}
+	slice_stop(&slice);
+	log_set_sink(NULL, NULL);
+}
+
 #else
+
+static void a_table_that_gets_no_memory_grows_later(void **state)
+{
+	(void)state;
+	skip();
+}
 
 static void every_place_that_can_fail_fails_once_and_is_survived(void **state)
 {
@@ -182,6 +224,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_place_that_can_fail_fails_once_and_is_survived),
+		cmocka_unit_test(a_table_that_gets_no_memory_grows_later),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ bool heap_own_arena(void)
 	size_t size = sizeof(unsigned);
 	unsigned arena;
 
-	if (!heap_known() || fault_point("heap/arena") || mallctl("arenas.create", &arena, &size, NULL, 0) != 0)
+	if (fault_point("heap/arena") || !heap_known() || mallctl("arenas.create", &arena, &size, NULL, 0) != 0)
 		return false;
 	return mallctl("thread.arena", NULL, NULL, &arena, sizeof(arena)) == 0;
 }

@@ -328,6 +328,8 @@ bool action_cancel(struct action *action)
 	if (client_submit_cancel(process->client, action->ticket))
 		return false;
 	action->canceled = true;
+	if (action->kind == ACTION_LOOKUP && action->session)
+		action->session->lookup_canceled = true;
 	/* A LOOKUP that is canceled lets go of what it had locked; FREE and RETRIEVE may or may not have. */
 	if (action->session && action->kind == ACTION_LOOKUP)
 		held_forget(action->session);

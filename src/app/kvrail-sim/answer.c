@@ -28,6 +28,7 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 		return process_excused(process);
 	case STATUS_CANCELED:
 		return action->canceled || ended || action->overtaken || (session && session->reused_id) ||
+			(action->kind == ACTION_QUERY && session->lookup_canceled) ||
 			process->disturbed > action->submitted ||
 			world->processes[process_engine(process)->first_process].disturbed > action->submitted;
 	case STATUS_CHAIN_MISMATCH:

@@ -81,7 +81,8 @@ struct world_session {
 	uint64_t ended;     /* ... and of the last END's, 0: none */
 	bool matched_known; /* the last LOOKUP was answered, with ... */
 	uint32_t matched;
-	bool reused_id; /* another chain had the id before, and may still have it */
+	bool lookup_canceled; /* a QUERY may hear of that */
+	bool reused_id;       /* another chain had the id before, and may still have it */
 	struct held_locks held;
 };
 
