@@ -106,6 +106,7 @@ struct client_region {
 	bool unwanted;   /* kvr_free was called: goes once the server has forgotten it */
 	bool refused;    /* by the server, on this connection: the registrations that need it have failed */
 	bool on_gpu;     /* it is GPU memory: */
+	bool by_handle;  /* which the server maps; else a region of the adapter's */
 	struct gpu_export gpu;
 };
 
@@ -232,7 +233,9 @@ struct kvr_client {
 	uint32_t next_mark;
 	gpu_context words_context; /* in which the GPU's library knows the words; NULL: it does not */
 	uint64_t words_on_gpu;     /* their address for streams */
-	uint32_t word_waiters;     /* threads that wait for words, of which no descriptor tells */
+	gpu_context
+		flush_context; /* what an adapter wrote to GPU memory is flushed there before a RETRIEVE is done; NULL: no need */
+	uint32_t word_waiters; /* threads that wait for words, of which no descriptor tells */
 
 	/* kvr_event_fd's, -1 until it is called: an epoll set of completions, control stream and a timer. */
 	int event_fd, event_timer;
@@ -304,6 +307,11 @@ KVR_MUST_CHECK int client_gpu_export(
 KVR_MUST_CHECK int client_gpu_words(struct kvr_client *client);
 /* The GPU's library forgets them. */
 void client_gpu_forget_words(struct kvr_client *client);
+/* GPU memory as a region of the adapter's: by a dma-buf, else as nvidia-peermem has it. 0, -EOPNOTSUPP, -EFAULT with words. */
+KVR_MUST_CHECK int client_gpu_register(struct kvr_client *client, struct verbs_device *device, uint64_t address,
+	uint64_t length, int access, struct ibv_mr **mr);
+/* A RETRIEVE has ended well: what it wrote is seen by the GPU when this returns. 0, or -EIO with words in `reason`. */
+KVR_MUST_CHECK int client_gpu_flush(struct kvr_client *client, char *reason, size_t size);
 /* True while the server still has to forget GPU memory that no registration uses. */
 bool client_gpu_forgetting(const struct kvr_client *client);
 void client_gpu_fini(struct kvr_client *client);

@@ -1,6 +1,8 @@
-/* gpu.c - planes that lie in GPU memory: told apart, and described to a server on this host. */
+/* gpu.c - planes that lie in GPU memory: told apart, described to a server on this host or registered with an adapter. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/client_private.h"
 
@@ -35,13 +37,6 @@ int client_gpu_export(struct kvr_client *client, uint64_t address, uint64_t leng
 	char reason[300];
 	int error;
 
-	if (!client->device->driver->moved_by_peer) {
-		error_text_set(
-			"%llu bytes at 0x%llx are GPU memory, which the driver %s does not reach: connect to a server on "
-			"this host (unix:), or register host memory",
-			(unsigned long long)length, (unsigned long long)address, client->device->driver->name);
-		return -EOPNOTSUPP;
-	}
 	error = gpu_export_region(&client->gpu, address, length, description, reason, sizeof(reason));
 	if (error)
 		error_text_set("%s", reason);
@@ -95,6 +90,75 @@ void client_gpu_forget_words(struct kvr_client *client)
 		(void)client->gpu.context_pop(&popped);
 	}
 	client->words_context = NULL;
+}
+
+static int register_dmabuf(struct kvr_client *client, struct verbs_device *device, const struct gpu_rdma *rdma,
+	uint64_t address, uint64_t length, int access, struct ibv_mr **mr, char *reason, size_t size)
+{
+	const struct verbs_driver *driver = device->driver;
+	struct gpu_dmabuf dmabuf;
+	int error;
+
+	if (!rdma->dma_buf || !driver->register_dmabuf) {
+		snprintf(reason, size, "%s has no dma-bufs", rdma->dma_buf ? driver->name : "the GPU's driver");
+		return -EOPNOTSUPP;
+	}
+	error = gpu_export_dmabuf(&client->gpu, address, length, &dmabuf, reason, size);
+	if (error)
+		return error;
+	error = driver->register_dmabuf(device, dmabuf.fd, dmabuf.offset, length, address, access, mr);
+	close(dmabuf.fd);
+	if (error)
+		snprintf(reason, size, "%s refuses the dma-buf: %s", device->name, strerror(-error));
+	return error;
+}
+
+int client_gpu_register(struct kvr_client *client, struct verbs_device *device, uint64_t address, uint64_t length,
+	int access, struct ibv_mr **mr)
+{
+	const char *path = "dma-buf";
+	struct gpu_rdma rdma;
+	char reason[300] = "";
+	int error;
+
+	*mr = NULL;
+	gpu_rdma_of(&client->gpu, address, &rdma);
+	if (!rdma.possible) {
+		error_text_set(
+			"%llu bytes at 0x%llx are GPU memory that %s can't reach: %s; register host memory, or connect to "
+			"a server on this host (unix:)",
+			(unsigned long long)length, (unsigned long long)address, device->name, rdma.reason);
+		return -EOPNOTSUPP;
+	}
+	error = register_dmabuf(client, device, &rdma, address, length, access, mr, reason, sizeof(reason));
+	if (error == -EFAULT) {
+		error_text_set("%s", reason);
+		return error;
+	}
+	if (error) {
+		/* The kernel module makes GPU addresses as good as others. */
+		path = "nvidia-peermem";
+		error = device->driver->register_memory(device, (void *)(uintptr_t)address, length, access, mr);
+	}
+	if (error) {
+		error_text_set(
+			"%llu bytes at 0x%llx are GPU memory that %s can't reach: no dma-buf (%s), and without one "
+			"nvidia-peermem must be loaded (%s); or register host memory",
+			(unsigned long long)length, (unsigned long long)address, device->name, reason,
+			strerror(-error));
+		return -EOPNOTSUPP;
+	}
+	if (rdma.flush)
+		client->flush_context = rdma.context;
+	log_info("client: %llu bytes of GPU memory at 0x%llx are reached by %s%s%s%s", (unsigned long long)length,
+		(unsigned long long)address, path, reason[0] ? ": " : "", reason,
+		rdma.flush ? "; writes are flushed" : "");
+	return 0;
+}
+
+int client_gpu_flush(struct kvr_client *client, char *reason, size_t size)
+{
+	return client->flush_context ? gpu_flush_writes(&client->gpu, client->flush_context, reason, size) : 0;
 }
 
 void client_gpu_fini(struct kvr_client *client)

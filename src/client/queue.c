@@ -371,6 +371,14 @@ static void queue_reply_good(
 	}
 	if (session && slot->type == WIRE_END_SESSION)
 		session->known_chunks = 0;
+	if (KVR_UNLIKELY(client->flush_context) && slot->type == WIRE_RETRIEVE) {
+		char reason[200];
+
+		if (client_gpu_flush(client, reason, sizeof(reason))) {
+			slot_done(client, slot, -EIO, STATUS_TRANSFER_FAILED, reason, strlen(reason));
+			return;
+		}
+	}
 	slot_done(client, slot, status_to_errno(header->status), header->status, "", 0);
 }
 

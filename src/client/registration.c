@@ -47,14 +47,21 @@ void region_free(struct kvr_client *client, struct client_region *region)
 /* With each device. */
 static int region_register(struct kvr_client *client, struct client_region *region, uint64_t address, uint64_t length)
 {
+	bool by_adapter = region->on_gpu && !region->by_handle;
+
 	for (uint32_t i = 0; i < client->rail_count; i++) {
-		int error = client->device->driver->register_memory(
-			client->rails[i].device, (void *)(uintptr_t)address, length, REGION_ACCESS, &region->mrs[i]);
+		struct verbs_device *device = client->rails[i].device;
+		int error = by_adapter
+			? client_gpu_register(client, device, address, length, REGION_ACCESS, &region->mrs[i])
+			: device->driver->register_memory(
+				  device, (void *)(uintptr_t)address, length, REGION_ACCESS, &region->mrs[i]);
 
 		if (!error)
 			continue;
 		region->mrs[i] = NULL;
 		region_deregister(client, region);
+		if (by_adapter)
+			return error;
 		error_text_set("%llu bytes at 0x%llx can't be registered with %s: %s", (unsigned long long)length,
 			(unsigned long long)address, client->rails[i].device->name, strerror(-error));
 		return error;
@@ -78,7 +85,8 @@ int region_make(struct kvr_client *client, uint64_t address, uint64_t length, ui
 	}
 	memset(region, 0, sizeof(*region));
 	region->on_gpu = client_gpu_holds(client, address);
-	error = region->on_gpu ? client_gpu_export(client, address, length, &region->gpu) : 0;
+	region->by_handle = region->on_gpu && client->device->driver->moved_by_peer;
+	error = region->by_handle ? client_gpu_export(client, address, length, &region->gpu) : 0;
 	if (error)
 		return error;
 	error = region_register(client, region, address, length);
@@ -150,7 +158,7 @@ static void operation_memory(struct kvr_client *client, uint32_t index)
 
 	memset(&request, 0, sizeof(request));
 	memset(&description, 0, sizeof(description));
-	if (!region->on_gpu)
+	if (!region->by_handle)
 		error = client->device->driver->export_memory(region->mr, &description);
 	if (error) {
 		connection_lose(client, error, "memory can't be described to the server: %s", strerror(-error));
@@ -175,7 +183,7 @@ static void operation_memory(struct kvr_client *client, uint32_t index)
 		connection_lose(client, error, "memory can't be described to the server: %s", strerror(-error));
 		return;
 	}
-	if (region->on_gpu) {
+	if (region->by_handle) {
 		request.kind = MEMORY_DEVICE;
 		request.device = region->gpu.ordinal;
 		request.offset = region->gpu.offset;

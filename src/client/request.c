@@ -202,14 +202,32 @@ static uint32_t layers_of(const struct kvr_transfer *transfer)
 	return has_order(transfer) ? transfer->layers : 0;
 }
 
+/* Words in host memory, and data in a GPU's, are not ordered by an adapter. */
+static bool reaches_gpu_by_adapter(const struct kvr_client *client, const struct client_registration *registration)
+{
+	for (uint32_t i = 0; i < registration->plane_count; i++) {
+		const struct client_region *region = &client->regions[registration->planes[i].region];
+
+		if (region->on_gpu && !region->by_handle)
+			return true;
+	}
+	return false;
+}
+
 /* Of the mark nothing but its form is known here: it may be reached later than the request is sent, or was long ago. */
-static int request_order(struct kvr_client *client, struct slot *slot, bool store, const struct kvr_transfer *transfer,
-	struct transfer_request *request)
+static int request_order(struct kvr_client *client, struct slot *slot, const struct client_registration *registration,
+	bool store, const struct kvr_transfer *transfer, struct transfer_request *request)
 {
 	kvr_mark after = has_order(transfer) ? transfer->after : 0;
 	struct client_word word;
 	int error = after ? client_mark_word(client, after, &word) : 0;
 
+	if (!error && !store && layers_of(transfer) > 0 && reaches_gpu_by_adapter(client, registration)) {
+		error_text_set(
+			"layers of GPU memory that an adapter writes to: their words would not wait for it; wait for the whole "
+			"transfer");
+		return -EOPNOTSUPP;
+	}
 	return error ? error : order_fill(client, slot, store ? 0 : layers_of(transfer), after, request);
 }
 
@@ -285,7 +303,8 @@ int client_submit_transfer(
 	}
 	request.header = request_header(client, slot);
 	if (!error)
-		error = request_order(client, slot, store, transfer, &request);
+		error = request_order(
+			client, slot, &client->registrations[session->registration], store, transfer, &request);
 	if (error) {
 		slot_free(client, slot);
 		return error;

@@ -57,7 +57,11 @@ enum gpu_attribute {
 	GPU_ATTRIBUTE_PCI_DOMAIN = 50,
 	GPU_ATTRIBUTE_MAJOR = 75,
 	GPU_ATTRIBUTE_MINOR = 76,
-	GPU_ATTRIBUTE_HOST_POINTERS = 91, /* registered host memory has the same address on the GPU */
+	GPU_ATTRIBUTE_HOST_POINTERS = 91,  /* registered host memory has the same address on the GPU */
+	GPU_ATTRIBUTE_RDMA = 116,          /* adapters can reach its memory */
+	GPU_ATTRIBUTE_RDMA_FLUSH = 117,    /* bit 0: flush_writes works */
+	GPU_ATTRIBUTE_RDMA_ORDERING = 118, /* of what adapters write: 0: none, GPU_WRITES_TO_OWNER, or more */
+	GPU_ATTRIBUTE_DMA_BUF = 124,
 };
 
 enum gpu_pointer_attribute {
@@ -69,8 +73,11 @@ enum gpu_pointer_attribute {
 #define GPU_MEMORY_DEVICE 2u /* of GPU_POINTER_MEMORY_TYPE */
 
 #define GPU_FUNCTION_SHARED_BYTES 8 /* function_attribute: of dynamic shared memory, the most that a launch asks for */
-#define GPU_HOST_PORTABLE 1u        /* host_register, host_alloc: for all contexts ... */
-#define GPU_HOST_MAPPED 2u          /* ... and with an address on the GPU */
+#define GPU_RDMA_FLUSH_HOST 1
+#define GPU_WRITES_TO_OWNER 100 /* flush_writes: for the context that owns the memory */
+#define GPU_RANGE_DMA_BUF 1
+#define GPU_HOST_PORTABLE 1u /* host_register, host_alloc: for all contexts ... */
+#define GPU_HOST_MAPPED 2u   /* ... and with an address on the GPU */
 #define GPU_STREAM_NON_BLOCKING 1u
 #define GPU_EVENT_NO_TIMING 2u
 #define GPU_WAIT_REACHED 0u /* wait_value: until the word is at least the value, as the sign of the difference says */
@@ -126,6 +133,9 @@ enum gpu_pointer_attribute {
 	X(host_unregister, "cuMemHostUnregister", (void *address))                                                     \
 	X(host_on_device, "cuMemHostGetDevicePointer_v2", (gpu_address * there, void *address, unsigned flags))        \
 	X(pointer_attribute, "cuPointerGetAttribute", (void *value, int attribute, gpu_address address))               \
+	X(range_handle, "cuMemGetHandleForAddressRange",                                                               \
+		(void *handle, gpu_address address, size_t bytes, int type, unsigned long long flags))                 \
+	X(flush_writes, "cuFlushGPUDirectRDMAWrites", (int target, int scope))                                         \
 	X(ipc_export, "cuIpcGetMemHandle", (struct gpu_handle * handle, gpu_address address))                          \
 	X(ipc_open, "cuIpcOpenMemHandle_v2", (gpu_address * address, struct gpu_handle handle, unsigned flags))        \
 	X(ipc_close, "cuIpcCloseMemHandle", (gpu_address address))

@@ -1,5 +1,6 @@
 /*
- * export.h - what the owner of GPU memory tells a server on the same host, so that it can map it.
+ * export.h - what the owner of GPU memory gives to those who are to reach it: to a server on the same host a handle, to an RDMA adapter
+ * a dma-buf.
  *
  * The handle of MEMORY_DEVICE (docs/PROTOCOL.md): the GPU's UUID, since numbers differ between processes, and the
  * vendor's interprocess handle of the whole allocation. The region's place in it is MEMORY's offset.
@@ -37,6 +38,27 @@ KVR_MUST_CHECK int gpu_find_allocation(const struct gpu_driver *driver, uint64_t
 /* 0; -EFAULT: not all in one allocation; -EOPNOTSUPP: memory that has no such handle; `reason` gets words. */
 KVR_MUST_CHECK int gpu_export_region(const struct gpu_driver *driver, uint64_t address, uint64_t length,
 	struct gpu_export *description, char *reason, size_t size);
+
+/* What adapters may do with a GPU's memory. */
+struct gpu_rdma {
+	bool possible; /* else `reason` says why not */
+	bool dma_buf;
+	bool flush; /* what they have written must be flushed before the GPU uses it (gpu_flush_writes) */
+	gpu_context context;
+	char reason[160];
+};
+void gpu_rdma_of(const struct gpu_driver *driver, uint64_t address, struct gpu_rdma *rdma);
+
+struct gpu_dmabuf {
+	int fd;          /* the caller's, to be closed; the memory lives on while something is registered through it */
+	uint64_t offset; /* of the region in it */
+	uint64_t bytes;  /* of it: whole pages */
+};
+/* 0; -EFAULT: not all in one allocation; -EOPNOTSUPP: memory of which there is none (of another process, say); `reason` gets words. */
+KVR_MUST_CHECK int gpu_export_dmabuf(const struct gpu_driver *driver, uint64_t address, uint64_t length,
+	struct gpu_dmabuf *dmabuf, char *reason, size_t size);
+/* Any thread: waits until what adapters have written is seen by the GPU. 0, -EIO with words. */
+KVR_MUST_CHECK int gpu_flush_writes(const struct gpu_driver *driver, gpu_context context, char *reason, size_t size);
 
 KVR_END_C
 

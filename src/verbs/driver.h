@@ -186,6 +186,11 @@ struct verbs_driver {
 	 * -EINVAL, -ENOMEM, -EPERM. */
 	int (*register_memory)(
 		struct verbs_device *device, void *address, uint64_t length, int access, struct ibv_mr **mr);
+	/* Client side: `length` bytes from `offset` on in a dma-buf (GPU memory), as register_memory; work requests name the first of them
+	 * `address`. The descriptor is the caller's, who may close it when this returns. -EOPNOTSUPP: the adapter, or its kernel driver,
+	 * has no such thing (not logged: there may be another way). NULL: the driver has none. */
+	int (*register_dmabuf)(struct verbs_device *device, int fd, uint64_t offset, uint64_t length, uint64_t address,
+		int access, struct ibv_mr **mr);
 	int (*deregister_memory)(struct ibv_mr *mr);
 
 	/* Client side: memory that the peer can reach best (local: sealed memfd, huge pages if there are; others: plain

@@ -3,6 +3,7 @@
  * GPUs and, over the fake library, without. One GPU, the first.
  *
  *   gpu_engine --server URL check        stores and retrieves in every layout; exit code 0: every word was right
+ *   gpu_engine --server none export      dma-bufs of GPU memory, up to the descriptor
  *   gpu_engine --server URL loop         transfers without end (to be killed); prints "looping" when it has begun
  *   gpu_engine --server URL order        layers and marks on streams, no processor waiting in between; every word is checked
  *   gpu_engine --server URL overlap      loading and computing layer by layer beside one after the other
@@ -51,6 +52,7 @@ void engine_shuffle(uint32_t *ids, uint32_t count, uint32_t seed);
 int engine_run_check(struct engine *engine);
 int engine_run_order(struct engine *engine);
 int engine_run_overlap(struct engine *engine);
+int engine_run_export(struct engine *engine);
 int engine_run_loop(struct engine *engine);
 int engine_run_bench(struct engine *engine);
 int engine_run_lanes(struct engine *engine);

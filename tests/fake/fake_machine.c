@@ -11,6 +11,7 @@
 /* The symbols are what is made here; the headers have calls of their own in front of these. */
 #undef ibv_query_port
 #undef ibv_reg_mr
+#include <fcntl.h>
 
 ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries,
 	uint32_t flags, size_t entry_size);
@@ -190,6 +191,25 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
 	(void)iova;
 	fake_verbs_state()->access_by_iova2 = true;
 	return make_region(pd, address, length, (int)access);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	struct fake_verbs *fake = fake_verbs_state();
+	struct ibv_mr *mr;
+
+	/* As the kernel does: the descriptor must be one, whatever it is of; offset and address agree within a page. */
+	errno = fake->dmabuf_errno;
+	if (!errno && (fcntl(fd, F_GETFD) < 0 || (iova - offset) % 4096 != 0))
+		errno = EINVAL;
+	if (errno)
+		return NULL;
+	mr = make_region(pd, (void *)(uintptr_t)iova, length, access);
+	fake->dmabuf_fd = fd;
+	fake->dmabuf_offset = offset;
+	fake->dmabuf_length = length;
+	fake->dmabuf_address = iova;
+	return mr;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)

@@ -36,6 +36,9 @@ struct fake_verbs {
 	int asked_mask[7];
 	int access; /* of the last region */
 	bool access_by_iova2;
+	int dmabuf_errno; /* of the next dma-bufs; then what the last one was asked for with */
+	int dmabuf_fd;
+	uint64_t dmabuf_offset, dmabuf_length, dmabuf_address;
 	unsigned objects; /* that are not destroyed yet */
 	unsigned opened, closed;
 	unsigned cq_events_got, cq_events_acked;

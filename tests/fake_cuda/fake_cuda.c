@@ -447,8 +447,24 @@ FAKE(cuDeviceGetUuid_v2, (struct gpu_uuid * uuid, int device))
 	return leave(enter("cuDeviceGetUuid_v2"));
 }
 
+static int env_or(const char *name, int value)
+{
+	const char *text = getenv(name);
+
+	return text ? (int)strtol(text, NULL, 10) : value;
+}
+
 FAKE(cuDeviceGetAttribute, (int *value, int attribute, int device))
 {
+	if (attribute == GPU_ATTRIBUTE_RDMA || attribute == GPU_ATTRIBUTE_DMA_BUF) {
+		*value = env_or(attribute == GPU_ATTRIBUTE_RDMA ? "FAKE_CUDA_RDMA" : "FAKE_CUDA_DMA_BUF", 1);
+		return leave(enter("cuDeviceGetAttribute"));
+	}
+	if (attribute == GPU_ATTRIBUTE_RDMA_ORDERING || attribute == GPU_ATTRIBUTE_RDMA_FLUSH) {
+		*value = env_or(attribute == GPU_ATTRIBUTE_RDMA_FLUSH ? "FAKE_CUDA_FLUSH" : "FAKE_CUDA_ORDERING",
+			attribute == GPU_ATTRIBUTE_RDMA_FLUSH ? GPU_RDMA_FLUSH_HOST : GPU_WRITES_TO_OWNER);
+		return leave(enter("cuDeviceGetAttribute"));
+	}
 	*value = attribute == GPU_ATTRIBUTE_MAJOR            ? (getenv("FAKE_CUDA_OLD") ? 8 : 9)
 		: attribute == GPU_ATTRIBUTE_PCI_BUS         ? 0x1a + device
 		: attribute == GPU_ATTRIBUTE_MULTIPROCESSORS ? 132
@@ -769,6 +785,29 @@ FAKE(cuPointerGetAttribute, (void *value, int attribute, gpu_address address))
 		*(int *)value = attribute == GPU_POINTER_MEMORY_TYPE ? (int)GPU_MEMORY_DEVICE : memory->device;
 	}
 	return leave(0);
+}
+
+FAKE(cuMemGetHandleForAddressRange,
+	(void *handle, gpu_address address, size_t bytes, int type, unsigned long long flags))
+{
+	int code = enter_context("cuMemGetHandleForAddressRange");
+	const struct memory *memory = find(address, bytes, true);
+
+	/* whole pages, of memory that this process has made */
+	if (code == 0 &&
+		(type != GPU_RANGE_DMA_BUF || flags != 0 || !memory || memory->kind != ALLOCATED || bytes == 0 ||
+			address % 4096 != 0 || bytes % 4096 != 0))
+		code = GPU_INVALID_VALUE;
+	if (code == 0)
+		*(int *)handle = dup(memory->fd);
+	return leave(code);
+}
+
+FAKE(cuFlushGPUDirectRDMAWrites, (int target, int scope))
+{
+	int code = enter_context("cuFlushGPUDirectRDMAWrites");
+
+	return leave(code || (target == 0 && scope == GPU_WRITES_TO_OWNER) ? code : GPU_INVALID_VALUE);
 }
 
 struct fake_handle {

@@ -1,6 +1,7 @@
 /* test_nic_machine.c - what the nic driver says and does on machines of all kinds, as a fake libibverbs answers for them
  * (pitfalls J, K, O10): each refusal names what is missing and what to do. */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -278,6 +279,37 @@ static void other_errors_of_a_registration_keep_their_meaning(void **state)
 		verbs_nic.register_memory(machine->device, bytes, 4096, IBV_ACCESS_REMOTE_WRITE, &mr), -EINVAL);
 }
 
+/* GPU memory: the file decides what it is, so any will do here. */
+static void a_dmabuf_is_registered_with_what_the_caller_says(void **state)
+{
+	struct machine *machine = *state;
+	struct ibv_mr *mr = NULL;
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(open_device(machine), 0);
+	assert_int_equal(verbs_nic.register_dmabuf(machine->device, fd, 0x100, 9000, 0x7f0000001100, REMOTE, &mr), 0);
+	assert_int_equal(machine->fake->dmabuf_fd, fd);
+	assert_int_equal(machine->fake->dmabuf_offset, 0x100);
+	assert_int_equal(machine->fake->dmabuf_length, 9000);
+	assert_int_equal(machine->fake->dmabuf_address, 0x7f0000001100);
+	assert_int_equal(machine->fake->access, REMOTE);
+	assert_int_equal((uintptr_t)mr->addr, 0x7f0000001100);
+	assert_int_equal(mr->length, 9000);
+	assert_int_equal(verbs_nic.deregister_memory(mr), 0);
+	assert_int_equal(verbs_nic.register_dmabuf(machine->device, -1, 0, 4096, 4096, REMOTE, &mr), -EINVAL);
+	assert_int_equal(verbs_nic.register_dmabuf(machine->device, fd, 0, 0, 4096, REMOTE, &mr), -EINVAL);
+	assert_int_equal(verbs_nic.register_dmabuf(machine->device, fd, 0, 4096, UINT64_MAX - 5, REMOTE, &mr), -EINVAL);
+	assert_int_equal(
+		verbs_nic.register_dmabuf(machine->device, fd, 0, 4096, 4096, IBV_ACCESS_REMOTE_WRITE, &mr), -EINVAL);
+	machine->fake->dmabuf_errno = EOPNOTSUPP; /* no such thing in its kernel driver: another way may be */
+	assert_int_equal(verbs_nic.register_dmabuf(machine->device, fd, 0, 4096, 4096, REMOTE, &mr), -EOPNOTSUPP);
+	machine->fake->dmabuf_errno = ENOMEM;
+	assert_int_equal(verbs_nic.register_dmabuf(machine->device, fd, 0, 4096, 4096, REMOTE, &mr), -ENOMEM);
+	machine->fake->dmabuf_errno = 0;
+	close(fd);
+}
+
 static void relaxed_ordering_is_asked_for_only_where_the_caller_wants_it(void **state)
 {
 	struct machine *machine = *state;
@@ -361,6 +393,7 @@ int main(void)
 		TEST(a_region_above_the_device_limit_is_refused_by_name),
 		TEST(memory_that_may_not_be_pinned_is_told_with_both_sizes_and_the_remedy),
 		TEST(other_errors_of_a_registration_keep_their_meaning),
+		TEST(a_dmabuf_is_registered_with_what_the_caller_says),
 		TEST(relaxed_ordering_is_asked_for_only_where_the_caller_wants_it),
 		TEST(a_region_is_described_by_its_remote_key),
 		TEST(queues_that_cannot_be_made_leave_nothing_behind),

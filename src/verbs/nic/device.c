@@ -191,6 +191,7 @@ const struct verbs_driver verbs_nic = {
 	.qp_stop = nic_qp_stop,
 	.destroy_qp = nic_destroy_qp,
 	.register_memory = nic_register_memory,
+	.register_dmabuf = nic_register_dmabuf,
 	.deregister_memory = nic_deregister_memory,
 	.allocate = nic_allocate,
 	.release = nic_release,

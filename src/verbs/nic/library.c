@@ -26,6 +26,7 @@ static const struct {
 	{ "ibv_dealloc_pd", offsetof(struct nic_library, dealloc_pd) },
 	{ "ibv_reg_mr", offsetof(struct nic_library, reg_mr) },
 	{ "ibv_reg_mr_iova2", offsetof(struct nic_library, reg_mr_iova2) },
+	{ "ibv_reg_dmabuf_mr", offsetof(struct nic_library, reg_dmabuf_mr) },
 	{ "ibv_dereg_mr", offsetof(struct nic_library, dereg_mr) },
 	{ "ibv_create_comp_channel", offsetof(struct nic_library, create_comp_channel) },
 	{ "ibv_destroy_comp_channel", offsetof(struct nic_library, destroy_comp_channel) },

@@ -35,6 +35,8 @@ struct nic_library {
 	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *address, size_t length, int access);
 	struct ibv_mr *(*reg_mr_iova2)(
 		struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned int access);
+	struct ibv_mr *(*reg_dmabuf_mr)(
+		struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *channel);

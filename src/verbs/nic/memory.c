@@ -60,13 +60,9 @@ static struct ibv_mr *register_with(struct nic_device *nic, void *address, uint6
 	return (nic->library.reg_mr)(nic->pd, address, length, access);
 }
 
-int nic_register_memory(struct verbs_device *device, void *address, uint64_t length, int access, struct ibv_mr **out)
+static int check_region(const struct verbs_device *device, uint64_t address, uint64_t length, int access)
 {
-	struct nic_device *nic = nic_device_of(device);
-	struct nic_mr *mr;
-	int error;
-
-	if (!address || length == 0 || (uintptr_t)address > UINTPTR_MAX - length ||
+	if (address == 0 || length == 0 || address > UINTPTR_MAX - length ||
 		(access & ~(IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_RELAXED_ORDERING)) ||
 		((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE)))
 		return -EINVAL;
@@ -75,6 +71,25 @@ int nic_register_memory(struct verbs_device *device, void *address, uint64_t len
 			device->name, (unsigned long)length, (unsigned long)device->limits.max_region_bytes);
 		return -EINVAL;
 	}
+	return 0;
+}
+
+static void describe_region(struct nic_device *nic, struct nic_mr *mr, uint64_t address, uint64_t length)
+{
+	mr->mr = *mr->real;
+	mr->mr.context = &nic->context;
+	mr->mr.addr = (void *)(uintptr_t)address;
+	mr->mr.length = length;
+}
+
+int nic_register_memory(struct verbs_device *device, void *address, uint64_t length, int access, struct ibv_mr **out)
+{
+	struct nic_device *nic = nic_device_of(device);
+	struct nic_mr *mr;
+	int error = check_region(device, (uintptr_t)address, length, access);
+
+	if (error)
+		return error;
 	mr = fault_point("nic_register_memory") ? NULL : calloc(1, sizeof(*mr));
 	if (!mr)
 		return -ENOMEM;
@@ -85,10 +100,37 @@ int nic_register_memory(struct verbs_device *device, void *address, uint64_t len
 		free(mr);
 		return register_error(nic, length, error);
 	}
-	mr->mr = *mr->real;
-	mr->mr.context = &nic->context;
-	mr->mr.addr = address;
-	mr->mr.length = length;
+	describe_region(nic, mr, (uintptr_t)address, length);
+	*out = &mr->mr;
+	return 0;
+}
+
+/* What a kernel or adapter without dma-bufs answers. */
+static bool is_unknown(int error)
+{
+	return error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT || error == ENOTTY;
+}
+
+int nic_register_dmabuf(struct verbs_device *device, int fd, uint64_t offset, uint64_t length, uint64_t address,
+	int access, struct ibv_mr **out)
+{
+	struct nic_device *nic = nic_device_of(device);
+	int error = fd < 0 ? -EINVAL : check_region(device, address, length, access);
+	struct nic_mr *mr;
+
+	if (error)
+		return error;
+	mr = fault_point("nic_register_dmabuf") ? NULL : calloc(1, sizeof(*mr));
+	if (!mr)
+		return -ENOMEM;
+	errno = 0;
+	mr->real = nic->library.reg_dmabuf_mr(nic->pd, offset, length, address, fd, access);
+	if (!mr->real) {
+		error = errno ? errno : EINVAL;
+		free(mr);
+		return is_unknown(error) ? -EOPNOTSUPP : register_error(nic, length, error);
+	}
+	describe_region(nic, mr, address, length);
 	*out = &mr->mr;
 	return 0;
 }

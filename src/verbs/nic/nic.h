@@ -274,6 +274,8 @@ uint32_t nic_probe_inline(struct nic_device *nic);
 
 /* memory.c */
 int nic_register_memory(struct verbs_device *device, void *address, uint64_t length, int access, struct ibv_mr **mr);
+int nic_register_dmabuf(struct verbs_device *device, int fd, uint64_t offset, uint64_t length, uint64_t address,
+	int access, struct ibv_mr **mr);
 int nic_deregister_memory(struct ibv_mr *mr);
 int nic_allocate(struct verbs_device *device, uint64_t length, void **address);
 void nic_release(struct verbs_device *device, void *address, uint64_t length);
