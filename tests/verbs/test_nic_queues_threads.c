@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/atomic.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "fake/fake_verbs.h"
 #include "verbs/driver.h"
@@ -434,6 +435,26 @@ static void a_failed_queue_pair_that_takes_no_marker_is_destroyed(void **state)
 	verbs_nic.qp_stop(rig->qp);
 }
 
+#ifdef KVRAIL_FAULT_POINTS
+static void a_failed_queue_pair_whose_marker_fails_is_destroyed(void **state)
+{
+	struct rig *rig = *state;
+	unsigned flushed = 0, objects;
+
+	start_rig(rig);
+	objects = rig->fake->objects;
+	assert_int_equal(post(rig->qp, 1, 0), 0);
+	rig->fake->complete_sends(rig->qp->qp_num, 1, IBV_WC_SUCCESS);
+	fault_arm_name("nic_post_marker", 1);
+	verbs_nic.qp_fail(rig->qp);
+	wait_drained(rig, rig->qp, &flushed);
+	assert_non_null(fault_fired());
+	fault_arm(0);
+	assert_int_equal(rig->fake->objects, objects - 1);
+	verbs_nic.qp_stop(rig->qp);
+}
+#endif
+
 /* What is outstanding can't be known to be over, unless the queue pair is gone. */
 static void a_queue_pair_that_cannot_be_failed_is_destroyed(void **state)
 {
@@ -614,6 +635,9 @@ int main(void)
 		TEST(the_sends_before_an_error_count_as_done),
 		TEST(unsignalled_sends_that_were_done_do_not_hold_up_the_end),
 		TEST(a_failed_queue_pair_that_takes_no_marker_is_destroyed),
+#ifdef KVRAIL_FAULT_POINTS
+		TEST(a_failed_queue_pair_whose_marker_fails_is_destroyed),
+#endif
 		TEST(a_queue_pair_that_cannot_be_failed_is_destroyed),
 		TEST(with_a_shared_queue_the_last_receive_is_waited_for),
 		TEST(a_device_that_tells_of_no_last_receive_does_not_hold_up_the_end),
