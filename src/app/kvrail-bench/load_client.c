@@ -173,14 +173,14 @@ static void slot_begin(struct load_client *client, struct load_slot *slot, uint6
 static uint64_t transfer_result(struct load_client *client, struct load_slot *slot, const struct kvr_result *result)
 {
 	struct counters *counters = &client->counters;
-	uint64_t of[KVR_CANCELED + 1] = { 0 }, moved;
+	uint64_t of[KVR_NO_QUOTA + 1] = { 0 }, moved;
 
-	if (result->status == STATUS_NO_MEMORY)
+	if (result->status == STATUS_NO_MEMORY || result->status == STATUS_NO_QUOTA)
 		memset(slot->outcomes, KVR_NO_MEMORY, client->load->chunks);
 	for (uint32_t i = 0; i < client->load->chunks; i++)
-		of[slot->outcomes[i] <= KVR_CANCELED ? slot->outcomes[i] : 0]++;
+		of[slot->outcomes[i] <= KVR_NO_QUOTA ? slot->outcomes[i] : 0]++;
 	kvr_counter_add(&counters->chunks_stored, of[KVR_STORED]);
-	kvr_counter_add(&counters->chunks_without_memory, of[KVR_NO_MEMORY]);
+	kvr_counter_add(&counters->chunks_without_memory, of[KVR_NO_MEMORY] + of[KVR_NO_QUOTA]);
 	if (!slot->chain || slot->chain->stored)
 		kvr_counter_add(&counters->chunks_missing, of[KVR_MISSING]);
 	if (slot->op == MEASURE_RETRIEVE) {
@@ -197,7 +197,8 @@ static uint64_t transfer_result(struct load_client *client, struct load_slot *sl
 static void slot_result(struct load_client *client, struct load_slot *slot, const struct kvr_result *result)
 {
 	uint64_t now_ns = clock_now_ns(), bytes = 0;
-	bool full = slot->op == MEASURE_STORE && result->status == STATUS_NO_MEMORY;
+	bool full = slot->op == MEASURE_STORE &&
+		(result->status == STATUS_NO_MEMORY || result->status == STATUS_NO_QUOTA);
 
 	if (result->error == -EBUSY) {
 		kvr_counter_add(&client->counters.retries, 1);

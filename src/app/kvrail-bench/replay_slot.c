@@ -397,19 +397,19 @@ static uint64_t retrieve_result(struct replay_client *client, struct replay_slot
 static uint64_t store_result(struct replay_client *client, struct replay_slot *slot, uint32_t index)
 {
 	struct counters *counters = &client->counters;
-	uint64_t of[KVR_CANCELED + 1] = { 0 }, bytes;
+	uint64_t of[KVR_NO_QUOTA + 1] = { 0 }, bytes, failed;
 
 	for (uint32_t i = 0; i < slot->count; i++)
-		of[slot->outcomes[index][i] <= KVR_CANCELED ? slot->outcomes[index][i] : 0]++;
+		of[slot->outcomes[index][i] <= KVR_NO_QUOTA ? slot->outcomes[index][i] : 0]++;
 	kvr_counter_add(&counters->chunks_stored, of[KVR_STORED]);
 	kvr_counter_add(&counters->chunks_present, of[KVR_PRESENT]);
-	kvr_counter_add(&counters->chunks_without_memory, of[KVR_NO_MEMORY]);
-	if (of[KVR_STORED] + of[KVR_PRESENT] + of[KVR_NO_MEMORY] != slot->count) {
+	kvr_counter_add(&counters->chunks_without_memory, of[KVR_NO_MEMORY] + of[KVR_NO_QUOTA]);
+	failed = slot->count - of[KVR_STORED] - of[KVR_PRESENT] - of[KVR_NO_MEMORY] - of[KVR_NO_QUOTA];
+	if (failed > 0) {
 		complain(&client->replay->complaints,
 			"request %llu, rank %u: %llu of chunks %u to %u failed to be stored",
-			(unsigned long long)slot->number, index,
-			(unsigned long long)(slot->count - of[KVR_STORED] - of[KVR_PRESENT] - of[KVR_NO_MEMORY]),
-			slot->first, slot->first + slot->count);
+			(unsigned long long)slot->number, index, (unsigned long long)failed, slot->first,
+			slot->first + slot->count);
 		slot_fail(client, slot);
 	}
 	bytes = of[KVR_STORED] * client->replay->shape.object_bytes;
@@ -429,8 +429,8 @@ static void pending_result(
 		pending_retry(client, pending, now_ns);
 		return;
 	}
-	/* A full L1 is the server's to say and no failure: it says so for all chunks at once, without outcomes. */
-	if (slot->step == STEP_STORE && result->status == STATUS_NO_MEMORY) {
+	/* A full L1, or quota, is the server's to say and no failure: it says so for all chunks at once, without outcomes. */
+	if (slot->step == STEP_STORE && (result->status == STATUS_NO_MEMORY || result->status == STATUS_NO_QUOTA)) {
 		memset(slot->outcomes[index], KVR_NO_MEMORY, slot->count);
 	} else if (result->error) {
 		pending_fail(client, slot, index, result->error, result->text);

@@ -85,7 +85,7 @@ const json_t *status_array(const json_t *status, const char *path);
 /* status.c: one frame for people, also of top. */
 void status_head(const json_t *status, struct text *out);
 void status_models(const json_t *status, struct text *out);
-/* Tenants with what they hold and may; with `all` also where nothing is limited and nothing held. */
+/* Tenants with what they hold and may; with `all` also where nothing is limited and nothing held, else behind an empty line. */
 void status_tenants(const json_t *status, bool all, struct text *out);
 void status_pins(const json_t *status, struct text *out);
 

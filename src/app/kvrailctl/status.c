@@ -312,7 +312,6 @@ static void append_plan(const json_t *status, struct text *out)
 
 static void append_tenants(const json_t *status, struct text *out)
 {
-	text_append(out, "\n");
 	status_tenants(status, false, out);
 	if (json_array_size(status_array(status, "pins")) == 0)
 		return;

@@ -35,6 +35,8 @@ void status_tenants(const json_t *status, bool all, struct text *out)
 		table_cell(&table, "%" PRIu64, status_number(tenant, "quota_refused"));
 	}
 	out->failed |= table.failed;
+	if (!all && table.rows >= 2)
+		text_append(out, "\n");
 	if (table.rows >= 2)
 		table_print(&table, out);
 	table_fini(&table);
