@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "fake/fake_verbs.h"
 #include "protocol/message.h"
@@ -307,6 +308,9 @@ static void a_dmabuf_is_registered_with_what_the_caller_says(void **state)
 	machine->fake->dmabuf_errno = ENOMEM;
 	assert_int_equal(verbs_nic.register_dmabuf(machine->device, fd, 0, 4096, 4096, REMOTE, &mr), -ENOMEM);
 	machine->fake->dmabuf_errno = 0;
+	fault_arm_name("nic_register_dmabuf", 1);
+	assert_int_equal(verbs_nic.register_dmabuf(machine->device, fd, 0, 4096, 4096, REMOTE, &mr), -ENOMEM);
+	fault_arm(0);
 	close(fd);
 }
 
