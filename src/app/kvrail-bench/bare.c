@@ -46,25 +46,27 @@ static bool round_trip(struct line *line, uint64_t until_ns)
 	return true;
 }
 
-static bool lines(struct bare *bare, struct line *line)
+/* Median of this pause, ns; 0 when the other thread got a core for too few of them, which are not counted then. */
+static uint64_t lines(struct bare *bare, struct line *line)
 {
 	uint64_t begin_ns = clock_now_ns(), until_ns = begin_ns + LINES_NS;
+	struct histogram times;
 
-	for (unsigned i = 0; i < LINE_ROUNDS; i++) {
-		uint64_t end_ns;
+	histogram_init(&times);
+	while (times.count < LINE_ROUNDS && round_trip(line, until_ns)) {
+		uint64_t end_ns = clock_now_ns();
 
-		if (!round_trip(line, until_ns))
-			return false;
-		end_ns = clock_now_ns();
-		histogram_add(&bare->line, end_ns - begin_ns);
+		histogram_add(&times, end_ns - begin_ns);
 		begin_ns = end_ns;
 	}
-	return true;
+	if (times.count < LINE_ROUNDS / 2)
+		return 0;
+	histogram_merge(&bare->line, &times);
+	return kvr_max_u64(histogram_percentile(&times, 500000), 1);
 }
 
-static void exchanges(struct bare *bare, struct line *line, uint64_t target_ns)
+static void exchanges(struct bare *bare, struct line *line, uint64_t line_ns, uint64_t target_ns)
 {
-	uint64_t line_ns = kvr_max_u64(histogram_percentile(&bare->line, 500000), 1);
 	uint64_t trips = kvr_max_u64((target_ns + line_ns / 2) / line_ns, 1);
 	uint64_t begin_ns = clock_now_ns(), until_ns = begin_ns + EXCHANGES_NS;
 
@@ -106,8 +108,10 @@ void bare_measure(struct bare *bare, uint64_t target_ns)
 	pthread_t thread;
 
 	if (pthread_create(&thread, NULL, answer, &line) == 0) {
-		if (lines(bare, &line) && target_ns > 0)
-			exchanges(bare, &line, target_ns);
+		uint64_t line_ns = lines(bare, &line);
+
+		if (line_ns && target_ns > 0)
+			exchanges(bare, &line, line_ns, target_ns);
 		kvr_store_release(&line.there, LINE_STOP);
 		pthread_join(thread, NULL);
 	}
