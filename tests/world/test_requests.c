@@ -443,6 +443,53 @@ static void every_request_ends_once_when_the_link_breaks(void **state)
 	}
 }
 
+/*
+ * pitfalls C13: a flush that does not come for long. What the transfer may still touch is not reused, the place of the connection is kept,
+ * and nobody else is hindered; when it comes, or the device has destroyed the queue pair, all of it is there again.
+ */
+static void a_flush_that_does_not_arrive_costs_its_own_connection_only(void **state)
+{
+	struct kvr_session *session;
+	struct cache_stats before, stuck, after;
+
+	(void)state;
+	slice_start(&slice, 170, NULL, 1u << 20);
+	slice_join(&slice, 0, "model", 1, 0);
+	slice_join(&slice, 1, "model", 1, 0);
+	session = slice_session(first, "request", NULL, 1, CHUNKS);
+	assert_int_equal(slice_store(first, session, 0, CHUNKS, 0, 1, &request), 0);
+	cache_get_stats(server_cache(slice.server), &before);
+	slice_submit_retrieve(first, session, 0, CHUNKS, 100, &request);
+	cache_get_stats(server_cache(slice.server), &stuck);
+	for (unsigned i = 0; i < 200 && stuck.pins == 0; i++) {
+		slice_step(&slice);
+		cache_get_stats(server_cache(slice.server), &stuck);
+	}
+	assert_true(stuck.pins > 0);
+	sim_fabric_withhold_flush(slice.fabric, slice.server_device, true);
+	slice_kill(first);
+	for (uint32_t d = 2; d < 12; d++) {
+		struct kvr_session *mine = slice_session(second, "other", NULL, d, CHUNKS);
+
+		assert_int_equal(slice_store(second, mine, 0, CHUNKS, 0, d, &request), 0);
+		assert_int_equal(slice_match(second, mine, 0), CHUNKS);
+		assert_int_equal(slice_retrieve(second, mine, 0, CHUNKS, 100, &request), 0);
+		assert_int_equal(slice_end(second, mine), 0);
+		slice_forget(&mine);
+		slice_pass(&slice, KVR_SECOND);
+		cache_get_stats(server_cache(slice.server), &stuck);
+		assert_true(stuck.pins > 0);
+		assert_int_equal(control_client_count(server_control(slice.server)), 2);
+	}
+	sim_fabric_withhold_flush(slice.fabric, slice.server_device, false);
+	slice_pass(&slice, KVR_SECOND);
+	cache_get_stats(server_cache(slice.server), &after);
+	assert_int_equal(after.pins, 0);
+	assert_int_equal(after.locks, before.locks);
+	assert_int_equal(control_client_count(server_control(slice.server)), 1);
+	slice_stop(&slice);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -461,6 +508,7 @@ int main(void)
 		cmocka_unit_test(memory_that_is_registered_anew_gets_a_new_key),
 		cmocka_unit_test(long_chains_go_by_indirect),
 		cmocka_unit_test(every_request_ends_once_when_the_link_breaks),
+		cmocka_unit_test(a_flush_that_does_not_arrive_costs_its_own_connection_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -331,6 +331,13 @@ void sim_fabric_stall_device(struct sim_fabric *fabric, struct verbs_device *dev
 		sim_fabric_stall(fabric, KVR_CONTAINER_OF(node, struct sim_qp, in_device)->base.qp_num, stalled);
 }
 
+void sim_fabric_withhold_flush(struct sim_fabric *fabric, struct verbs_device *device, bool withheld)
+{
+	(void)fabric;
+	list_for_each(node, &KVR_CONTAINER_OF(device, struct sim_device, base)->qps)
+		KVR_CONTAINER_OF(node, struct sim_qp, in_device)->withheld = withheld;
+}
+
 void sim_fabric_counters(const struct sim_fabric *fabric, struct sim_counters *counters)
 {
 	*counters = fabric->counters;

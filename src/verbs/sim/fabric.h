@@ -65,6 +65,8 @@ void sim_fabric_cut_device(struct sim_fabric *fabric, struct verbs_device *devic
 /* Takes the device's link down or up again: down, it is cut for every queue pair that the device has or will have. */
 void sim_fabric_link_device(struct sim_fabric *fabric, struct verbs_device *device, bool up);
 void sim_fabric_stall_device(struct sim_fabric *fabric, struct verbs_device *device, bool stalled);
+/* The flush of every queue pair that the device has now does not arrive: one that fails is not idle, until this is taken back. */
+void sim_fabric_withhold_flush(struct sim_fabric *fabric, struct verbs_device *device, bool withheld);
 /*
  * The process that owns this device is gone: its streams end, its queue pairs answer no more, and pieces on their way
  * to or from its memory are dropped, so that the caller may free that memory right after. Its objects, and the memory

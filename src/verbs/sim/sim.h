@@ -245,6 +245,7 @@ struct sim_qp {
 	bool started, stopped, cut, stalled;
 	bool gone;                /* destroyed or killed: nothing may reach it */
 	bool buried;              /* the handle was given back: freed with its last event */
+	bool withheld;            /* its flush does not arrive: it is not idle */
 	bool looking;             /* a SIM_LOOK is scheduled */
 	bool waiting_for_receive; /* the SEND at `responded` waits for SIM_AGAIN */
 	bool holding;             /* a SIM_RECEIVED is scheduled */

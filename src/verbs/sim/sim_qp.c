@@ -263,7 +263,7 @@ bool sim_qp_idle(const struct ibv_qp *base)
 {
 	const struct sim_qp *qp = qp_of(base);
 
-	return qp->gone || (qp->state == SIM_QP_ERROR && qp->out_flight == 0 && qp->in_flight == 0);
+	return qp->gone || (qp->state == SIM_QP_ERROR && qp->out_flight == 0 && qp->in_flight == 0 && !qp->withheld);
 }
 
 static void leave_queues(struct sim_qp *qp)
