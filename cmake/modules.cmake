@@ -1,6 +1,6 @@
 # kvrail_module(name [BELOW modules] [NEEDS parts] [PARTS parts]): the static library kvr_<name> from src/<name>/, drivers in its
 # subfolders included. Without sources it is an empty interface, so that those above can name it. Without a part that it NEEDS it
-# is left out, and all above it. Of PARTS, a source <something>_<part>.c is left out where the part is.
+# is left out, and all above it. Of PARTS, a source <something>_<part>.c is left out where the part is, and <something>_no<part>.c where it is not.
 function(kvrail_module name)
 	cmake_parse_arguments(MODULE "" "" "BELOW;NEEDS;PARTS" ${ARGN})
 	foreach(part IN LISTS MODULE_NEEDS)
@@ -19,6 +19,8 @@ function(kvrail_module name)
 	foreach(part IN LISTS MODULE_PARTS)
 		if(NOT TARGET kvr_part_${part})
 			list(FILTER sources EXCLUDE REGEX "_${part}\\.c$")
+		else()
+			list(FILTER sources EXCLUDE REGEX "_no${part}\\.c$")
 		endif()
 	endforeach()
 	list(TRANSFORM MODULE_BELOW PREPEND kvr_)

@@ -109,7 +109,8 @@ int file_image_verify(const struct file_job *job, uint64_t *checksum)
 	uint64_t tail = tail_bytes(job);
 	struct object_header header;
 
-	if (object_header_decode(job->header, &header) || !object_identity_equal(&header.identity, &request->identity))
+	if (object_header_decode(job->header, &header) || header.encoding != OBJECT_ENCODING_NONE ||
+		!object_identity_equal(&header.identity, &request->identity))
 		return -EBADMSG;
 	if (tail > 0) {
 		memcpy((uint8_t *)request->memory + whole_bytes(job), job->tail, tail);

@@ -29,8 +29,9 @@ void object_header_encode(const struct object_header *header, uint8_t out[OBJECT
 	memset(out, 0, OBJECT_HEADER_BYTES);
 	fits = put_bytes(&cursor, object_magic, sizeof(object_magic)) && put_u32(&cursor, OBJECT_VERSION) &&
 		put_u32(&cursor, OBJECT_HEADER_BYTES) && put_identity(&cursor, &header->identity) &&
-		put_u64(&cursor, header->checksum) && put_u32(&cursor, OBJECT_ENCODING_NONE) && put_u32(&cursor, 0) &&
-		put_u64(&cursor, header->identity.bytes);
+		put_u64(&cursor, header->checksum) && put_u32(&cursor, header->encoding) &&
+		put_u32(&cursor, header->element) &&
+		put_u64(&cursor, header->stored_bytes ? header->stored_bytes : header->identity.bytes);
 	checksum = checksum_bytes(out, CHECKSUM_OFFSET);
 	memcpy(out + CHECKSUM_OFFSET, &checksum, sizeof(checksum));
 	(void)fits; /* 152 of 4096 bytes */
@@ -53,13 +54,26 @@ static bool get_identity(struct get_cursor *cursor, struct l2_identity *identity
 		get_u32(cursor, &identity->reserved) && get_u64(cursor, &identity->bytes);
 }
 
+static bool encoding_good(const struct object_header *header)
+{
+	switch (header->encoding) {
+	case OBJECT_ENCODING_NONE:
+		return header->element == 0 && header->stored_bytes == header->identity.bytes;
+	case OBJECT_ENCODING_ZSTD:
+		return (header->element == 1 || header->element == 2 || header->element == 4) &&
+			header->stored_bytes > 0 && header->stored_bytes < header->identity.bytes;
+	default:
+		return false;
+	}
+}
+
 int object_header_decode(const uint8_t in[OBJECT_HEADER_BYTES], struct object_header *out)
 {
 	struct get_cursor cursor = { in, in + OBJECT_HEADER_BYTES };
-	uint32_t version, header_bytes, encoding, reserved;
+	uint32_t version, header_bytes;
 	struct object_header header;
 	const uint8_t *magic;
-	uint64_t checksum, stored_bytes;
+	uint64_t checksum;
 
 	memcpy(&checksum, in + CHECKSUM_OFFSET, sizeof(checksum));
 	if (checksum != checksum_bytes(in, CHECKSUM_OFFSET))
@@ -72,11 +86,9 @@ int object_header_decode(const uint8_t in[OBJECT_HEADER_BYTES], struct object_he
 		return -EBADMSG;
 	if (!get_identity(&cursor, &header.identity) || !object_identity_good(&header.identity))
 		return -EBADMSG;
-	if (!get_u64(&cursor, &header.checksum) || !get_u32(&cursor, &encoding) || encoding != OBJECT_ENCODING_NONE)
-		return -EBADMSG;
-	if (!get_u32(&cursor, &reserved) || reserved != 0)
-		return -EBADMSG;
-	if (!get_u64(&cursor, &stored_bytes) || stored_bytes != header.identity.bytes)
+	if (!get_u64(&cursor, &header.checksum) || !get_u32(&cursor, &header.encoding) ||
+		!get_u32(&cursor, &header.element) || !get_u64(&cursor, &header.stored_bytes) ||
+		!encoding_good(&header))
 		return -EBADMSG;
 	for (const uint8_t *rest = cursor.next; rest < in + CHECKSUM_OFFSET; rest++) {
 		if (*rest != 0)
@@ -96,18 +108,6 @@ bool object_identity_equal(const struct l2_identity *a, const struct l2_identity
 bool object_identity_good(const struct l2_identity *identity)
 {
 	return identity->bytes > 0 && identity->bytes <= OBJECT_BYTES_MAX && identity->reserved == 0;
-}
-
-int object_check(const uint8_t header[OBJECT_HEADER_BYTES], const struct l2_identity *identity, const void *bytes,
-	uint64_t *checksum)
-{
-	struct object_header decoded;
-
-	if (object_header_decode(header, &decoded) || !object_identity_equal(&decoded.identity, identity) ||
-		checksum_bytes(bytes, identity->bytes) != decoded.checksum)
-		return -EBADMSG;
-	*checksum = decoded.checksum;
-	return 0;
 }
 
 void object_hash(struct digester *digester, const struct l2_identity *identity, uint8_t hash[32])

@@ -11,9 +11,9 @@
  *            116   4  reserved: 0            |
  *            120   8  length of the object  /
  *            128   8  XXH3 of the object's bytes
- *            136   4  encoding: 0, the bytes as they are
- *            140   4  reserved: 0
- *            144   8  bytes that follow the header, without any padding: the length of the object
+ *            136   4  encoding: 0, the bytes as they are; 1, their planes by zstd (object_body.h)
+ *            140   4  encoding 0: 0; 1: bytes of a number whose bytes were put into planes: 1, 2 or 4
+ *            144   8  bytes that follow the header, without any padding: the length of the object; 1: less
  *            152      zeros
  *           4088   8  XXH3 of the bytes 0 to 4087
  *           4096      the object
@@ -37,10 +37,14 @@ KVR_BEGIN_C
 #define OBJECT_VERSION 1
 #define OBJECT_BYTES_MAX (UINT64_C(1) << 36) /* bytes of one object */
 #define OBJECT_ENCODING_NONE 0
+#define OBJECT_ENCODING_ZSTD 1
 
 struct object_header {
 	struct l2_identity identity;
-	uint64_t checksum;
+	uint64_t checksum; /* of the object, not of what it was encoded as */
+	uint32_t encoding; /* OBJECT_ENCODING_ */
+	uint32_t element;
+	uint64_t stored_bytes; /* behind the header; 0 when it is encoded: as with OBJECT_ENCODING_NONE */
 };
 
 void object_header_encode(const struct object_header *header, uint8_t out[OBJECT_HEADER_BYTES]);
@@ -50,9 +54,6 @@ KVR_MUST_CHECK int object_header_decode(const uint8_t in[OBJECT_HEADER_BYTES], s
 bool object_identity_equal(const struct l2_identity *a, const struct l2_identity *b);
 /* An object that can be kept: 1 .. OBJECT_BYTES_MAX bytes, reserved fields 0. */
 bool object_identity_good(const struct l2_identity *identity);
-/* Header and bytes are this object, whole: 0 with *checksum of the bytes, or -EBADMSG. bytes: identity->bytes long. */
-KVR_MUST_CHECK int object_check(const uint8_t header[OBJECT_HEADER_BYTES], const struct l2_identity *identity,
-	const void *bytes, uint64_t *checksum);
 /* What its name is made from. */
 void object_hash(struct digester *digester, const struct l2_identity *identity, uint8_t hash[32]);
 

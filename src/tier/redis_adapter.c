@@ -43,7 +43,7 @@ static bool write_auth(const struct redis *redis, struct redis_job *job)
 static bool write_set_end(const struct redis *redis, struct redis_job *job)
 {
 	bool fits = redis_put_length(
-		job->head, sizeof(job->head), &job->head_length, OBJECT_HEADER_BYTES + job->request->identity.bytes);
+		job->head, sizeof(job->head), &job->head_length, OBJECT_HEADER_BYTES + job->body.length);
 	int length;
 
 	if (redis->expire_ms) {
@@ -105,6 +105,8 @@ void redis_job_write(struct redis *redis, struct redis_job *job)
 	job->sent = 0;
 	job->got = RESP_MORE;
 	job->fits = false;
+	if (job->command == REDIS_GET)
+		object_body_free(&job->body); /* of a reply that was lost */
 	job->acks = job->asking;
 	if (job->asking)
 		fits = write_words(job, 1, (const char *const[]){ "ASKING" });
@@ -112,7 +114,7 @@ void redis_job_write(struct redis *redis, struct redis_job *job)
 	(void)fits; /* see write_words */
 	job->length = job->head_length + job->tail_length;
 	if (job->command == REDIS_SET)
-		job->length += OBJECT_HEADER_BYTES + job->request->identity.bytes;
+		job->length += OBJECT_HEADER_BYTES + job->body.length;
 }
 
 void redis_job_end(struct redis *redis, struct redis_job *job, int status, bool written)
@@ -131,6 +133,7 @@ void redis_job_end(struct redis *redis, struct redis_job *job, int status, bool 
 	if (job->damaged)
 		status = job->status;
 	job->request = NULL;
+	object_body_free(&job->body);
 	list_add_first(job->pooled_small ? &redis->small_jobs : &redis->value_jobs, &job->node);
 	remote_end(&redis->remote, request, status, written);
 }
@@ -166,18 +169,6 @@ static bool redis_has_room(struct remote *remote, const struct l2_request *reque
 	return !list_empty(is_value(request) ? &redis->value_jobs : &redis->small_jobs);
 }
 
-static int prepare_store(struct redis_job *job)
-{
-	const struct l2_request *request = job->request;
-	struct object_header header = { request->identity, 0 };
-
-	header.checksum = checksum_bytes(request->memory, request->identity.bytes);
-	if (request->has_checksum && request->checksum != header.checksum)
-		return -EBADMSG;
-	object_header_encode(&header, job->header);
-	return 0;
-}
-
 static void redis_begin(struct remote *remote, struct l2_request *request)
 {
 	static const enum redis_command commands[] = {
@@ -195,7 +186,7 @@ static void redis_begin(struct remote *remote, struct l2_request *request)
 	job = take_job(redis, request, is_value(request));
 	job->command = commands[request->operation];
 	if (job->command == REDIS_SET)
-		error = prepare_store(job);
+		error = object_body_store(&redis->codec, request, &job->body, job->header);
 	if (error) {
 		redis_job_end(redis, job, error, false);
 		return;
@@ -284,6 +275,9 @@ static void redis_free(struct redis *redis)
 				explicit_bzero(redis->nodes[i].links[j], sizeof(struct redis_link));
 			free(redis->nodes[i].links[j]);
 		}
+	for (uint32_t i = 0; redis->jobs && i < REDIS_SMALL_JOBS + redis->depth; i++)
+		object_body_free(&redis->jobs[i].body);
+	object_codec_fini(&redis->codec);
 	remote_fini(&redis->remote);
 	if (redis->epoll_fd >= 0)
 		close(redis->epoll_fd);
@@ -511,6 +505,9 @@ int redis_adapter_open(const struct redis_adapter_options *options, struct l2_ad
 	random_init(&redis->random, seed);
 	error = remote_init(&redis->remote);
 	if (!error)
+		error = object_codec_init(
+			&redis->codec, options->compress_level, options->element ? options->element : 2);
+	if (!error)
 		error = make_jobs(redis);
 	if (!error)
 		error = make_epoll(redis);
@@ -518,7 +515,9 @@ int redis_adapter_open(const struct redis_adapter_options *options, struct l2_ad
 		error = remote_start(&redis->remote);
 	if (error) {
 		redis_free(redis);
-		return refuse(text, size, error, strerror(-error));
+		return refuse(text, size, error,
+			error == -EOPNOTSUPP ? "this program was built without libzstd, which compresses"
+					     : strerror(-error));
 	}
 	*out = &redis->remote.adapter;
 	return 0;

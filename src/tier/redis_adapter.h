@@ -31,6 +31,8 @@ struct redis_adapter_options {
 	uint64_t timeout_ns;    /* for a connection, and for an answer, beside 1 s for each MiB of it; 0: 2 s */
 	uint64_t retry_ns;      /* the first wait after a failure, doubled up to 10 s, less up to a half; 0: 50 ms */
 	uint64_t expire_ns;     /* time to live of each object, whole milliseconds; 0: none */
+	int compress_level;     /* of zstd, 1 .. 19; 0: bytes are kept as they are */
+	uint32_t element;       /* compressing: bytes of a number, 1, 2 or 4; 0: 2 */
 	bool cluster;
 	bool read_only;
 };
@@ -41,7 +43,7 @@ struct redis_adapter_options {
  *
  * options: not kept; the password is copied, and wiped at the end. error: what was wrong and what to do, untouched on
  * success. Start-up thread.
- * 0, -EINVAL (an option), -ENOMEM, -EMFILE, -EAGAIN (no thread), -EOPNOTSUPP (built without libxxhash). *adapter is NULL
+ * 0, -EINVAL (an option), -ENOMEM, -EMFILE, -EAGAIN (no thread), -EOPNOTSUPP (built without libxxhash, or libzstd to compress). *adapter is NULL
  * on an error. Ended by driver->close, which may wait for a host name that is being looked up.
  */
 KVR_MUST_CHECK int redis_adapter_open(

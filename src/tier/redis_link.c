@@ -312,7 +312,7 @@ static uint32_t add_job(struct redis_job *job, struct iovec *iov, uint32_t count
 	if (job->command != REDIS_SET)
 		return count;
 	count = add_piece(iov, count, job->header, OBJECT_HEADER_BYTES, &skip);
-	count = add_piece(iov, count, job->request->memory, job->request->identity.bytes, &skip);
+	count = add_piece(iov, count, job->body.bytes, job->body.length, &skip);
 	return add_piece(iov, count, job->tail, job->tail_length, &skip);
 }
 
@@ -386,7 +386,7 @@ static void receive(struct redis_link *link)
 			iov[count++] = (struct iovec){ at, offered };
 			direct = offered;
 			if (offered < left) {
-				iov[count++] = (struct iovec){ job->request->memory, left - offered };
+				iov[count++] = (struct iovec){ job->body.bytes, left - offered };
 				direct = left;
 			}
 		}

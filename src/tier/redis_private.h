@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "tier/object_format.h"
+#include "tier/object_body.h"
 #include "tier/redis_adapter.h"
 #include "tier/redis_protocol.h"
 #include "tier/remote.h"
@@ -55,16 +55,18 @@ struct redis_job {
 	bool damaged;      /* a GET or STRLEN found what must go: it is an UNLINK now, and ends with `status` */
 	bool pooled_small; /* of redis.small_jobs, else of value_jobs; ours: neither */
 	int status;
-	/* what is sent: head, then of SET header, memory, tail */
+	/* what is sent: head, then of SET header, body, tail */
 	uint32_t head_length, tail_length;
 	uint64_t sent, length;
 	char head[REDIS_HEAD_BYTES];
 	char tail[64];
-	uint8_t *header; /* OBJECT_HEADER_BYTES; NULL in small jobs and ours */
+	uint8_t *header;         /* OBJECT_HEADER_BYTES; NULL in small jobs and ours */
+	struct object_body body; /* behind it, of SET and GET */
 	/* the reply */
 	uint32_t acks;       /* replies of ASKING that come before it */
 	enum resp_event got; /* its first event */
-	bool fits;           /* GET: the value has the length that it should have */
+	bool fits;           /* GET: the value has a length that it may have, and there is a place for it */
+	int misfit;          /* else why */
 };
 
 enum redis_link_state { REDIS_LINK_CLOSED, REDIS_LINK_CONNECTING, REDIS_LINK_GREETING, REDIS_LINK_READY };
@@ -116,6 +118,7 @@ struct redis {
 	uint64_t timeout_ns, retry_ns, expire_ms;
 	bool cluster;
 	struct random random;
+	struct object_codec codec;
 	struct redis_job *jobs; /* REDIS_SMALL_JOBS, then `depth` with headers */
 	uint8_t *headers;
 	struct list_node small_jobs, value_jobs; /* free ones */

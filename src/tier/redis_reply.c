@@ -26,16 +26,10 @@ static bool nonsense(struct redis_link *link, const char *detail)
 	return false;
 }
 
-/* The value has the length of header and object; what has another is not taken in. */
-static bool value_fits(const struct redis_job *job, uint64_t bytes)
-{
-	return bytes == OBJECT_HEADER_BYTES + job->request->identity.bytes;
-}
-
 uint8_t *redis_value_at(const struct redis_link *link, const struct redis_job *job, uint64_t *bytes)
 {
 	uint64_t left = resp_bulk_left(&link->resp);
-	uint64_t position = OBJECT_HEADER_BYTES + job->request->identity.bytes - left;
+	uint64_t position = OBJECT_HEADER_BYTES + job->body.length - left;
 
 	if (!job->fits || left == 0)
 		return NULL;
@@ -44,13 +38,13 @@ uint8_t *redis_value_at(const struct redis_link *link, const struct redis_job *j
 		return job->header + position;
 	}
 	*bytes = left;
-	return (uint8_t *)job->request->memory + (position - OBJECT_HEADER_BYTES);
+	return job->body.bytes + (position - OBJECT_HEADER_BYTES);
 }
 
 /* A piece that came into the link's own buffer: the parser has counted it already. */
 static void value_piece(struct redis_link *link, struct redis_job *job, const uint8_t *piece, size_t piece_bytes)
 {
-	uint64_t whole = OBJECT_HEADER_BYTES + job->request->identity.bytes;
+	uint64_t whole = OBJECT_HEADER_BYTES + job->body.length;
 	uint64_t position = whole - resp_bulk_left(&link->resp) - piece_bytes;
 	uint64_t part = 0;
 
@@ -62,8 +56,7 @@ static void value_piece(struct redis_link *link, struct redis_job *job, const ui
 		position += part;
 	}
 	if (part < piece_bytes)
-		memcpy((uint8_t *)job->request->memory + (position - OBJECT_HEADER_BYTES), piece + part,
-			piece_bytes - part);
+		memcpy(job->body.bytes + (position - OBJECT_HEADER_BYTES), piece + part, piece_bytes - part);
 }
 
 /* ---- ends ---- */
@@ -120,17 +113,26 @@ static void remove_damaged(struct redis_link *link, struct redis_job *job, int s
 	redis_route(redis, job);
 }
 
+static void value_ended(struct redis_link *link, struct redis_job *job)
+{
+	int error = job->misfit;
+
+	if (job->fits)
+		error = object_body_check(&link->node->redis->codec, job->request, &job->body, job->header);
+	if (error == -EBADMSG)
+		remove_damaged(link, job, error);
+	else
+		end_well(link, job, error, false);
+}
+
 static bool get_ended(struct redis_link *link, struct redis_job *job)
 {
 	if (job->got == RESP_NIL)
 		end_well(link, job, -ENOENT, false);
 	else if (job->got != RESP_BULK)
 		return nonsense(link, "to GET");
-	else if (!job->fits ||
-		object_check(job->header, &job->request->identity, job->request->memory, &job->request->checksum))
-		remove_damaged(link, job, -EBADMSG);
 	else
-		end_well(link, job, 0, false);
+		value_ended(link, job);
 	return true;
 }
 
@@ -142,7 +144,7 @@ static bool strlen_ended(struct redis_link *link, struct redis_job *job)
 		return nonsense(link, "to STRLEN");
 	if (bytes == 0)
 		end_well(link, job, -ENOENT, false);
-	else if (!value_fits(job, (uint64_t)bytes))
+	else if (!object_body_may_be(&job->request->identity, (uint64_t)bytes))
 		remove_damaged(link, job, -ENOENT); /* it would keep the right one out */
 	else
 		end_well(link, job, 0, false);
@@ -350,6 +352,9 @@ bool redis_reply_event(struct redis_link *link, enum resp_event event, const uin
 	/* The only reply with bytes is a value's; what else has some, or is an array, is none of ours. */
 	if (event == RESP_ARRAY || (event == RESP_BULK && (job->command != REDIS_GET || job->acks > 0)))
 		return nonsense(link, "of another kind");
-	job->fits = event == RESP_BULK && value_fits(job, (uint64_t)link->resp.number);
+	if (event == RESP_BULK) {
+		job->misfit = object_body_load(job->request, (uint64_t)link->resp.number, &job->body);
+		job->fits = job->misfit == 0;
+	}
 	return true;
 }

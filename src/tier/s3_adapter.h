@@ -36,6 +36,8 @@ struct s3_adapter_options {
 	uint32_t tries;         /* of a request that fails in a way that may pass, 1 .. 10; 0: 3 */
 	uint64_t timeout_ns;    /* for a connection, and for a request, beside 1 s for each MiB; 0: 5 s */
 	uint64_t retry_ns;      /* wait before the second try, doubled for each, less up to a half; 0: 100 ms */
+	int compress_level;     /* of zstd, 1 .. 19; 0: bytes are kept as they are */
+	uint32_t element;       /* compressing: bytes of a number, 1, 2 or 4; 0: 2 */
 	enum s3_payload payload;
 	bool read_only;
 };
@@ -43,7 +45,7 @@ struct s3_adapter_options {
 /*
  * Starts the thread; nothing is asked of the server yet. options: not kept; credentials are copied, and wiped at the end.
  * error: what was wrong and what to do, untouched on success. Start-up thread.
- * 0, -EINVAL (an option), -ENOMEM, -EMFILE, -EAGAIN (no thread), -EOPNOTSUPP (built without libcurl or libxxhash).
+ * 0, -EINVAL (an option), -ENOMEM, -EMFILE, -EAGAIN (no thread), -EOPNOTSUPP (built without libcurl, libxxhash, or libzstd to compress).
  * *adapter is NULL on an error. Ended by driver->close.
  */
 KVR_MUST_CHECK int s3_adapter_open(

@@ -43,6 +43,7 @@ void s3_job_end(struct s3_job *job, int status, bool written)
 	if (job->damaged)
 		status = -EBADMSG;
 	job->request = NULL;
+	object_body_free(&job->body);
 	list_init(&job->node);
 	list_add_first(job->value ? &s3->value_jobs : &s3->small_jobs, &job->node);
 	remote_end(&s3->remote, request, status, written);
@@ -149,8 +150,11 @@ static const struct remote_calls s3_calls = { s3_has_room, s3_begin, s3_turn, s3
 
 static void s3_free(struct s3 *s3)
 {
-	for (uint32_t i = 0; i < s3->job_count; i++)
+	for (uint32_t i = 0; i < s3->job_count; i++) {
 		curl_easy_cleanup(s3->jobs[i].easy);
+		object_body_free(&s3->jobs[i].body);
+	}
+	object_codec_fini(&s3->codec);
 	if (s3->multi)
 		curl_multi_cleanup(s3->multi);
 	remote_fini(&s3->remote);
@@ -299,12 +303,16 @@ int s3_adapter_open(const struct s3_adapter_options *options, struct l2_adapter 
 	random_init(&s3->random, seed);
 	error = remote_init(&s3->remote);
 	if (!error)
+		error = object_codec_init(&s3->codec, options->compress_level, options->element ? options->element : 2);
+	if (!error)
 		error = make_jobs(s3);
 	if (!error)
 		error = remote_start(&s3->remote);
 	if (error) {
 		s3_free(s3);
-		return refuse(text, size, error, strerror(-error));
+		return refuse(text, size, error,
+			error == -EOPNOTSUPP ? "this program was built without libzstd, which compresses"
+					     : strerror(-error));
 	}
 	*out = &s3->remote.adapter;
 	return 0;

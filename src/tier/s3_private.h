@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "tier/object_format.h"
+#include "tier/object_body.h"
 #include "tier/remote.h"
 #include "tier/s3_adapter.h"
 
@@ -33,13 +33,15 @@ struct s3_job {
 	enum s3_verb verb;
 	bool value;   /* of s3.value_jobs, with a header; else of small_jobs */
 	bool damaged; /* a GET found what must go: it is a DELETE now, and ends with -EBADMSG */
-	bool fits;    /* GET: no more bytes have come than there should be */
+	bool fits;    /* GET: it has a length that it may have, and there is a place for it */
+	int misfit;   /* else why */
 	uint32_t tries;
 	uint64_t later_ns; /* when it is tried again */
 	uint64_t position; /* of the body: header, then object */
 	void *easy;
 	struct curl_slist *headers;
 	uint8_t *header; /* OBJECT_HEADER_BYTES; NULL in small jobs */
+	struct object_body body;
 	char payload_hash[S3_HASH_BYTES];
 	char path[S3_KEY_MAX];
 	uint32_t error_length;
@@ -57,6 +59,7 @@ struct s3 {
 	uint32_t depth, tries;
 	uint64_t timeout_ns, retry_ns;
 	struct random random;
+	struct object_codec codec;
 	void *multi;
 	struct s3_job *jobs; /* S3_SMALL_JOBS, then `depth` with headers */
 	uint32_t job_count;  /* whose `easy` was made */

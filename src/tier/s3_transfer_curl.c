@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "tier/checksum.h"
 #include "tier/s3_private.h"
 
 #define BYTES_PER_SECOND (UINT64_C(1) << 20) /* a slower place is none */
@@ -13,7 +12,7 @@
 
 static uint64_t body_bytes(const struct s3_job *job)
 {
-	return OBJECT_HEADER_BYTES + job->request->identity.bytes;
+	return OBJECT_HEADER_BYTES + job->body.length;
 }
 
 /* The memory of the body at job->position, and how much of it. */
@@ -24,16 +23,34 @@ static uint8_t *body_at(const struct s3_job *job, uint64_t *bytes)
 		return job->header + job->position;
 	}
 	*bytes = body_bytes(job) - job->position;
-	return (uint8_t *)job->request->memory + (job->position - OBJECT_HEADER_BYTES);
+	return job->body.bytes + (job->position - OBJECT_HEADER_BYTES);
 }
 
 /* ---- what libcurl calls ---- */
+
+/* A server that says no length sends what is not compressed, or damaged. */
+static bool find_place(struct s3_job *job)
+{
+	curl_off_t length = -1;
+
+	curl_easy_getinfo(job->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+	if (length < 0)
+		length = (curl_off_t)(OBJECT_HEADER_BYTES + job->request->identity.bytes);
+	object_body_free(&job->body);
+	job->misfit = object_body_load(job->request, (uint64_t)length, &job->body);
+	return job->misfit == 0;
+}
 
 static size_t take_value(struct s3_job *job, const char *bytes, size_t count)
 {
 	size_t done = 0;
 
+	if (job->position == 0 && !find_place(job)) {
+		job->fits = false;
+		return 0;
+	}
 	if (count > body_bytes(job) - job->position) {
+		job->misfit = -EBADMSG;
 		job->fits = false;
 		return 0; /* ends the transfer */
 	}
@@ -126,9 +143,9 @@ int s3_transfer_prepare(struct s3_job *job)
 {
 	const struct l2_request *request = job->request;
 	struct digester *digester = &job->s3->remote.digester;
-	struct object_header header = { request->identity, 0 };
 	uint8_t hash[32];
 	char hex[65];
+	int error;
 
 	object_hash(digester, &request->identity, hash);
 	text_hex(hex, hash, sizeof(hash));
@@ -136,12 +153,11 @@ int s3_transfer_prepare(struct s3_job *job)
 	s3_hash(digester, "", 0, "", 0, job->payload_hash);
 	if (job->verb != S3_PUT)
 		return 0;
-	header.checksum = checksum_bytes(request->memory, request->identity.bytes);
-	if (request->has_checksum && request->checksum != header.checksum)
-		return -EBADMSG;
-	object_header_encode(&header, job->header);
+	error = object_body_store(&job->s3->codec, request, &job->body, job->header);
+	if (error)
+		return error;
 	if (job->s3->sign_payload)
-		s3_hash(digester, job->header, OBJECT_HEADER_BYTES, request->memory, request->identity.bytes,
+		s3_hash(digester, job->header, OBJECT_HEADER_BYTES, job->body.bytes, job->body.length,
 			job->payload_hash);
 	else
 		text_copy(job->payload_hash, sizeof(job->payload_hash), S3_UNSIGNED);
@@ -217,7 +233,7 @@ void s3_transfer_begin(struct s3_job *job)
 	job->tries++;
 	error = sign(job);
 	if (job->value && !job->damaged)
-		limit_ns += body_bytes(job) * (KVR_SECOND / BYTES_PER_SECOND);
+		limit_ns += job->request->identity.bytes * (KVR_SECOND / BYTES_PER_SECOND);
 	snprintf(url, sizeof(url), "%s%s", s3->endpoint, job->path);
 	bad |= curl_easy_setopt(job->easy, CURLOPT_URL, url);
 	bad |= curl_easy_setopt(job->easy, CURLOPT_TIMEOUT_MS, (long)(limit_ns / KVR_MS));
@@ -308,19 +324,24 @@ static void answered(struct s3_job *job)
 {
 	struct l2_request *request = job->request;
 	curl_off_t length = -1;
+	int error = job->misfit;
 
 	switch (job->verb) {
 	case S3_GET:
-		if (!job->fits || job->position != body_bytes(job) ||
-			object_check(job->header, &request->identity, request->memory, &request->checksum))
+		if (job->fits)
+			error = job->position == body_bytes(job)
+				? object_body_check(&job->s3->codec, request, &job->body, job->header)
+				: -EBADMSG;
+		if (error == -EBADMSG)
 			remove_damaged(job);
 		else
-			done_well(job, 0, false);
+			done_well(job, error, false);
 		return;
 	case S3_HEAD:
 		/* One of another length is replaced by the next STORE. */
 		curl_easy_getinfo(job->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-		done_well(job, length == (curl_off_t)body_bytes(job) ? 0 : -ENOENT, false);
+		done_well(job, length >= 0 && object_body_may_be(&request->identity, (uint64_t)length) ? 0 : -ENOENT,
+			false);
 		return;
 	case S3_PUT:
 		done_well(job, 0, true);

@@ -84,6 +84,11 @@ static void contradictions_name_the_options(void **state)
 		"--l2 s3:x: the place is BUCKET or BUCKET/PREFIX; a bucket has 3 to 63 characters, both have at most 200");
 	assert_refused("l2 = s3:bucket?credentials-file=/nonexistent\n",
 		"--l2 s3:bucket: credentials-file can't be read: No such file or directory");
+	assert_refused("l2 = s3:bucket?compress=zstd:0\n",
+		"--l2 s3:bucket: compress is none, or zstd:LEVEL with a level from 1 to 19, not zstd:0");
+	assert_refused("l2 = redis:a:1?compress=zstd\n",
+		"--l2 redis:a:1: compress is none, or zstd:LEVEL with a level from 1 to 19, not zstd");
+	assert_refused("l2 = redis:a:1?element=3\n", "--l2 redis:a:1: element is 1, 2 or 4");
 	assert_refused("l2 = redis:somewhere\n",
 		"--l2 redis:somewhere: the server is HOST:PORT, [ADDRESS]:PORT, or the path of a Unix socket, from / on");
 	assert_refused("l2 = redis:a:1,b:2\n", "--l2 redis:a:1,b:2: several servers are named only with cluster=yes");

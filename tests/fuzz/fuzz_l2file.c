@@ -8,6 +8,7 @@
 
 #include "tier/checksum.h"
 #include "tier/file_format.h"
+#include "tier/object_body.h"
 
 /* Kept on: a broken promise ends the run and leaves the input behind. */
 static void demand(bool holds)
@@ -44,6 +45,18 @@ static void check_name(const char *text)
 	demand(strncmp(path, "abc/", 4) == 0 && strcmp(path + 4, text) == 0);
 }
 
+/* A compressed body gives the object wholly, or nothing. */
+static void check_packed(const uint8_t *data, size_t size)
+{
+	struct object_codec codec;
+	uint8_t out[300];
+
+	demand(object_codec_init(&codec, 0, 1) == 0);
+	if (size > 0 && object_unpack(&codec, data, size, out, 256) == 0)
+		demand(size >= 4);
+	object_codec_fini(&codec);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t block[FILE_BLOCK] = { 0 };
@@ -57,6 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(block + FILE_BLOCK - sizeof(checksum), &checksum, sizeof(checksum));
 	check_header(block);
 
+	check_packed(data, size);
 	if (size >= sizeof(text))
 		size = sizeof(text) - 1;
 	if (size)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "tier/checksum.h"
+#include "tier/object_body.h"
 #include "tier/redis_protocol.h"
 #include "tier/redis_server.h"
 
@@ -424,6 +425,52 @@ static void a_cluster_is_found_and_followed(void **state)
 	place_remove(&servers[2].place);
 }
 
+#define NUMBERS 100000
+
+/* Numbers that compress, stored with compression and loaded without the option. */
+static void store_numbers(struct l2_adapter *adapter, struct l2_request *request, uint8_t *memory, uint64_t bytes)
+{
+	memset(request, 0, sizeof(*request));
+	request->operation = L2_STORE;
+	request->identity = object_identity(5, bytes);
+	request->memory = memory;
+	for (uint64_t i = 0; i < bytes; i++)
+		memory[i] = i % 2 ? (uint8_t)(0x3e + i % 3) : (uint8_t)random_mix(i);
+	assert_int_equal(do_request(adapter, request), 0);
+}
+
+static void compressed_objects_are_smaller_and_loaded_by_everybody(void **state)
+{
+	static uint8_t memory[NUMBERS], back[NUMBERS];
+	struct redis_server server;
+	struct l2_adapter *adapter;
+	struct l2_request request;
+	char key[128], out[256];
+
+	(void)state;
+	if (!object_pack_available())
+		skip();
+	redis_server_start(&server, "");
+	store_and_load_all(&server, (struct redis_adapter_options){ .compress_level = 1 });
+	adapter = redis_open(&server, (struct redis_adapter_options){ .compress_level = 1 });
+	store_numbers(adapter, &request, memory, NUMBERS);
+	adapter->driver->close(adapter);
+	redis_key_of(&request.identity, key);
+	redis_cli(&server, out, "STRLEN %s", key);
+	assert_in_range(atol(out), 4097, NUMBERS * 3 / 4);
+	adapter = redis_open(&server, (struct redis_adapter_options){ 0 });
+	assert_int_equal(do_contains(adapter, 5, NUMBERS), 0);
+	request.operation = L2_LOAD;
+	request.memory = back;
+	assert_int_equal(do_request(adapter, &request), 0);
+	assert_memory_equal(memory, back, NUMBERS);
+	redis_cli(&server, out, "SETRANGE %s 20000 XXXX", key);
+	assert_int_equal(do_request(adapter, &request), -EBADMSG);
+	redis_says(&server, "0", "EXISTS %s", key);
+	adapter->driver->close(adapter);
+	redis_server_stop(&server);
+}
+
 #define MANY 64
 #define OBJECTS 40
 
@@ -526,6 +573,7 @@ int main(void)
 		cmocka_unit_test(a_replica_takes_no_store_until_it_is_the_primary),
 		cmocka_unit_test(a_server_that_goes_and_comes_back_is_found_again),
 		cmocka_unit_test(database_time_to_live_and_read_only_are_as_configured),
+		cmocka_unit_test(compressed_objects_are_smaller_and_loaded_by_everybody),
 		cmocka_unit_test(a_cluster_is_found_and_followed),
 		cmocka_unit_test(many_requests_of_two_servers_never_give_a_wrong_byte),
 	};

@@ -15,6 +15,7 @@
 #include "base/fault.h"
 #include "base/random.h"
 #include "tier/checksum.h"
+#include "tier/object_body.h"
 #include "tier/place.h"
 #include "tier/s3_server.h"
 
@@ -340,6 +341,47 @@ static void a_wrong_option_or_want_of_memory_is_told(void **state)
 	assert_int_equal(s3_adapter_open(&options, &adapter, error, sizeof(error)), -EINVAL);
 }
 
+#define NUMBERS 100000
+
+/* Numbers that compress, stored with compression and loaded without the option. */
+static void store_numbers(struct l2_adapter *adapter, struct l2_request *request, uint8_t *memory, uint64_t bytes)
+{
+	memset(request, 0, sizeof(*request));
+	request->operation = L2_STORE;
+	request->identity = object_identity(5, bytes);
+	request->memory = memory;
+	for (uint64_t i = 0; i < bytes; i++)
+		memory[i] = i % 2 ? (uint8_t)(0x3e + i % 3) : (uint8_t)random_mix(i);
+	assert_int_equal(do_request(adapter, request), 0);
+}
+
+static void compressed_objects_are_loaded_by_everybody(void **state)
+{
+	static uint8_t memory[NUMBERS], back[NUMBERS];
+	struct s3_adapter_options options = s3_server_options(&server, &credentials);
+	struct l2_adapter *adapter;
+	struct l2_request request;
+
+	(void)state;
+	if (!object_pack_available())
+		skip();
+	options.compress_level = 1;
+	adapter = open_s3(&options);
+	store_numbers(adapter, &request, memory, NUMBERS);
+	adapter->driver->close(adapter);
+	options.compress_level = 0;
+	adapter = open_s3(&options);
+	assert_int_equal(do_contains(adapter, 5, NUMBERS), 0);
+	request.operation = L2_LOAD;
+	request.memory = back;
+	assert_int_equal(do_request(adapter, &request), 0);
+	assert_memory_equal(memory, back, NUMBERS);
+	s3_server_fault(&server, "GET", 1, "flip");
+	assert_int_equal(do_request(adapter, &request), -EBADMSG);
+	assert_int_equal(do_contains(adapter, 5, NUMBERS), -ENOENT);
+	adapter->driver->close(adapter);
+}
+
 #define MANY 24
 #define OBJECTS 12
 
@@ -447,6 +489,7 @@ int main(void)
 		cmocka_unit_test(wrong_credentials_bucket_and_endpoint_are_told),
 		cmocka_unit_test(what_has_not_begun_can_be_canceled_or_runs_out_of_time),
 		cmocka_unit_test(a_wrong_option_or_want_of_memory_is_told),
+		cmocka_unit_test(compressed_objects_are_loaded_by_everybody),
 		cmocka_unit_test(many_requests_at_once_never_give_a_wrong_byte),
 	};
 	const struct CMUnitTest none[] = { cmocka_unit_test(python_and_libcurl_are_there) };

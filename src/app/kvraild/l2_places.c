@@ -7,6 +7,7 @@
 #include "app/kvraild/l2_file.h"
 #include "app/kvraild/l2_redis.h"
 #include "app/kvraild/l2_s3.h"
+#include "base/text.h"
 
 static const struct l2_kind *const kinds[] = {
 	&l2_file_kind,
@@ -68,4 +69,25 @@ int l2_place_open(const struct l2_place_plan *plan, const struct l1_area *areas,
 	struct l2_adapter **adapter, char *error, size_t error_size)
 {
 	return plan->kind->open(&plan->place, plan->settings, areas, area_count, adapter, error, error_size);
+}
+
+int l2_compress_level(const char *text)
+{
+	static const char name[] = "zstd:";
+	uint64_t level;
+
+	if (strcmp(text, "none") == 0)
+		return 0;
+	if (strncmp(text, name, sizeof(name) - 1) != 0 || text_parse_u64(text + sizeof(name) - 1, &level) ||
+		level == 0 || level > 19)
+		return -1;
+	return (int)level;
+}
+
+void l2_compress_check(const char *text, uint32_t element, char *out, size_t size)
+{
+	if (l2_compress_level(text) < 0)
+		snprintf(out, size, "compress is none, or zstd:LEVEL with a level from 1 to 19, not %.20s", text);
+	else if (element == 3)
+		snprintf(out, size, "element is 1, 2 or 4");
 }

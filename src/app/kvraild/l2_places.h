@@ -30,6 +30,11 @@ struct l2_kind {
 		struct l2_adapter **adapter, char *error, size_t error_size);
 };
 
+/* compress=zstd:LEVEL of kinds that have it: the level, 0 for none, -1 for any other text. */
+int l2_compress_level(const char *text);
+/* Writes what is wrong with it, or with `element`; nothing when all is well. */
+void l2_compress_check(const char *text, uint32_t element, char *out, size_t size);
+
 /* NULL behind the last. */
 const struct l2_kind *l2_kind_at(uint32_t index);
 /* One item of --l2. 0 or -EINVAL with *error. */

@@ -18,6 +18,8 @@ struct redis_settings {
 	char prefix[64];
 	uint64_t timeout, retry, expire;
 	uint32_t database, connections, depth;
+	char compress[24];
+	uint32_t element;
 	bool cluster, read_only;
 };
 
@@ -43,6 +45,10 @@ static const struct option_spec specs[] = {
 		"wait after a failure, twice as long after each further one, up to 10 s" },
 	{ "expire", OPTION_TIME, AT(expire), 0, "0", "0", "8760h", "Place",
 		"time to live of each object (PX); 0: as long as the server keeps it" },
+	{ "compress", OPTION_TEXT, TEXT(compress), "none", NULL, NULL, "Place",
+		"none, or zstd:LEVEL with a level from 1 to 19, by the place's one thread; see docs/L2_ADAPTERS.md" },
+	{ "element", OPTION_U32, AT(element), 0, "2", "1", "4", "Place",
+		"compressing: bytes of a number in the KV cache, 2 for bf16 and fp16, 1 for fp8, 4" },
 	{ "read-only", OPTION_BOOL, AT(read_only), 0, "no", NULL, NULL, "Place", "nothing is written or removed" },
 };
 
@@ -65,6 +71,8 @@ static int redis_check(const struct place *place, const void *opaque, struct opt
 	} else if (settings->password_file[0] && access(settings->password_file, R_OK) != 0) {
 		snprintf(text, sizeof(text), "password-file can't be read: %s", strerror(errno));
 	}
+	if (!text[0])
+		l2_compress_check(settings->compress, settings->element, text, sizeof(text));
 	if (!text[0])
 		return 0;
 	snprintf(error->text, sizeof(error->text), "--l2 redis:%.200s: %s", place->where, text);
@@ -124,6 +132,8 @@ static int redis_open(const struct place *place, const void *opaque, const struc
 	options.retry_ns = settings->retry;
 	options.expire_ns = settings->expire;
 	options.cluster = settings->cluster;
+	options.compress_level = l2_compress_level(settings->compress);
+	options.element = settings->element;
 	options.read_only = settings->read_only;
 	result = redis_adapter_open(&options, adapter, error, error_size);
 	explicit_bzero(password, sizeof(password));

@@ -19,6 +19,8 @@ struct s3_settings {
 	char ca_file[160];
 	uint64_t timeout, retry;
 	uint32_t depth, tries, payload;
+	char compress[24];
+	uint32_t element;
 	bool read_only;
 };
 
@@ -45,6 +47,10 @@ static const struct option_spec specs[] = {
 		"for a connection, and for a request beside 1 s for each MiB of it" },
 	{ "retry", OPTION_TIME, AT(retry), 0, "100ms", "1ms", "10s", "Place",
 		"wait before the second try, twice as long before each further one" },
+	{ "compress", OPTION_TEXT, TEXT(compress), "none", NULL, NULL, "Place",
+		"none, or zstd:LEVEL with a level from 1 to 19, by the place's one thread; see docs/L2_ADAPTERS.md" },
+	{ "element", OPTION_U32, AT(element), 0, "2", "1", "4", "Place",
+		"compressing: bytes of a number in the KV cache, 2 for bf16 and fp16, 1 for fp8, 4" },
 	{ "read-only", OPTION_BOOL, AT(read_only), 0, "no", NULL, NULL, "Place", "nothing is written or removed" },
 };
 
@@ -64,6 +70,8 @@ static int s3_check(const struct place *place, const void *opaque, struct option
 	} else if (settings->ca_file[0] && access(settings->ca_file, R_OK) != 0) {
 		snprintf(text, sizeof(text), "ca-file can't be read: %s", strerror(errno));
 	}
+	if (!text[0])
+		l2_compress_check(settings->compress, settings->element, text, sizeof(text));
 	if (!text[0])
 		return 0;
 	snprintf(error->text, sizeof(error->text), "--l2 s3:%.200s: %s", place->where, text);
@@ -199,6 +207,8 @@ static int s3_open(const struct place *place, const void *opaque, const struct l
 		options.timeout_ns = settings->timeout;
 		options.retry_ns = settings->retry;
 		options.payload = (enum s3_payload)settings->payload;
+		options.compress_level = l2_compress_level(settings->compress);
+		options.element = settings->element;
 		options.read_only = settings->read_only;
 		result = s3_adapter_open(&options, adapter, error, error_size);
 	}
