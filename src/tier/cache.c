@@ -164,6 +164,12 @@ bool cache_complete(const struct cache *cache, uint32_t entry)
 
 /* ---- holding ---- */
 
+static void stamp_entry(struct cache_entry *entry, uint64_t stamp)
+{
+	entry->stamp = (uint32_t)stamp;
+	entry->stamp_high = (uint16_t)(stamp >> 32);
+}
+
 void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 {
 	uint32_t account = cache_account_now(cache, entry);
@@ -174,10 +180,36 @@ void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 	entry->list.next = first->list.next;
 	cache_entry_at(cache, first->list.next)->list.prev = number;
 	first->list.next = number;
-	cache->stamp++;
-	entry->stamp = (uint32_t)cache->stamp;
-	entry->stamp_high = (uint16_t)(cache->stamp >> 32);
+	stamp_entry(entry, ++cache->stamp);
 	cache->accounts[account].listed_classes[entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
+}
+
+/* Before all other temporary ones, which are at the old end: of a chain that is let go from its end on, the end goes first. */
+static void list_temporary(struct cache *cache, uint32_t number, struct cache_entry *entry)
+{
+	uint32_t account = cache->spaces.spaces[entry->space].account;
+	uint32_t head = cache_list_head(account, entry->object_class);
+	struct cache_entry *list = cache_entry_at(cache, head);
+	uint32_t next = list->objects ? (uint32_t)list->objects : head;
+	struct cache_entry *after = cache_entry_at(cache, next);
+
+	entry->list.next = next;
+	entry->list.prev = after->list.prev;
+	cache_entry_at(cache, after->list.prev)->list.next = number;
+	after->list.prev = number;
+	list->objects = number;
+	stamp_entry(entry, ++cache->temporary_stamp);
+	cache->accounts[account].listed_classes[entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
+}
+
+/* The head's first temporary one goes: the next one is it. */
+static void leave_temporary(struct cache *cache, const struct cache_entry *entry)
+{
+	uint32_t head = cache_list_head(cache->spaces.spaces[entry->space].account, entry->object_class);
+	struct cache_entry *list = cache_entry_at(cache, head);
+
+	if (list->objects && cache_entry_at(cache, (uint32_t)list->objects) == entry)
+		list->objects = entry->list.next == head ? 0 : entry->list.next;
 }
 
 void cache_unlist(struct cache *cache, struct cache_entry *entry)
@@ -185,6 +217,8 @@ void cache_unlist(struct cache *cache, struct cache_entry *entry)
 	uint32_t prev = entry->list.prev;
 	uint32_t next = entry->list.next;
 
+	if (KVR_UNLIKELY(entries_stamp(entry) < ENTRIES_LASTING))
+		leave_temporary(cache, entry);
 	cache_entry_at(cache, prev)->list.next = next;
 	cache_entry_at(cache, next)->list.prev = prev;
 	if (prev == next) /* both are the head: it was the last one */
@@ -204,6 +238,7 @@ static inline uint32_t hold(struct cache *cache, uint32_t number, uint64_t holds
 		return 0;
 	}
 	cache_unlist(cache, entry);
+	entry->stamp = 0;
 	entry->stamp_high = ENTRIES_HELD;
 	entry->holds = holds;
 	cache->held_chunks++;
@@ -226,7 +261,10 @@ static void let_go(struct cache *cache, uint32_t number, uint64_t holds)
 	cache->evictable_units += entry->units;
 	cache->accounts[cache_account_now(cache, entry)].evictable_units += entry->units;
 	cache->held_chunks--;
-	cache_list(cache, number, entry);
+	if (KVR_UNLIKELY(entry->stamp) && cache->temporary_stamp + 1 < ENTRIES_LASTING)
+		list_temporary(cache, number, entry);
+	else
+		cache_list(cache, number, entry);
 }
 
 void cache_lock(struct cache *cache, uint32_t entry, uint32_t count)
@@ -283,10 +321,18 @@ void cache_touch(struct cache *cache, uint32_t entry)
 {
 	struct cache_entry *e = cache_entry_at(cache, entry);
 
-	if (entries_held(e))
+	if (entries_held(e) || entries_stamp(e) < ENTRIES_LASTING)
 		return;
 	cache_unlist(cache, e);
 	cache_list(cache, entry, e);
+}
+
+void cache_make_temporary(struct cache *cache, uint32_t entry)
+{
+	struct cache_entry *e = cache_entry_at(cache, entry);
+
+	assert(entries_held(e));
+	e->stamp = 1;
 }
 
 void cache_demote(struct cache *cache, uint32_t entry)
@@ -308,6 +354,5 @@ void cache_demote(struct cache *cache, uint32_t entry)
 	last->list.next = entry;
 	cache_entry_at(cache, head)->list.prev = entry;
 	/* Just older than the one that was the oldest: among the lists of all classes it comes when that one would. */
-	e->stamp = (uint32_t)stamp;
-	e->stamp_high = (uint16_t)(stamp >> 32);
+	stamp_entry(e, stamp);
 }

@@ -181,6 +181,10 @@ void cache_touch(struct cache *cache, uint32_t entry);
 /* Makes an entry that is not held the least recently used one of its list: it is kept elsewhere. */
 void cache_demote(struct cache *cache, uint32_t entry);
 
+/* For an entry that is held: once nobody holds it any more it is evicted before all that is not temporary, the ones that were let
+ * go first before the later ones. Being held anew makes it lasting again; a touch does not. */
+void cache_make_temporary(struct cache *cache, uint32_t entry);
+
 /* ---- writing ---- */
 
 /* Memory for one object of an account, of a class that the caller has acquired. Evicts what it must, at most `evict_limit` entries

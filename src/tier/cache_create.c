@@ -77,6 +77,9 @@ int cache_create_tuned(const struct cache_options *options, const struct cache_t
 		return -ENOMEM;
 	cache->l1 = options->l1;
 	cache->last_space = CACHE_NONE;
+	/* Below either there is room for what is demoted. */
+	cache->stamp = ENTRIES_LASTING + (UINT64_C(1) << 32);
+	cache->temporary_stamp = UINT64_C(1) << 32;
 	cache->keeper = options->keeper;
 	cache->account_count = options->accounts ? options->accounts : 1;
 	cache->hash_mask = tuning->same_hash ? 0 : UINT32_MAX;

@@ -45,7 +45,7 @@ struct cache {
 	struct cache_counters *counters; /* apart: others read them while the owner writes the rest */
 	uint64_t key[5];                 /* random: who chooses digests cannot choose their buckets */
 	uint32_t hash_mask;
-	uint64_t stamp;
+	uint64_t stamp, temporary_stamp; /* the newest of either kind */
 	struct account *accounts;
 	uint32_t account_count;
 	uint32_t last_space, last_account; /* cache_account_now */

@@ -80,6 +80,7 @@ static int verify_list(const struct cache *cache, uint32_t account, uint32_t obj
 	uint32_t prev = head;
 	uint64_t stamp = cache->stamp + 1;
 	uint64_t count = 0;
+	uint64_t temporary = 0; /* the first one */
 
 	for (uint32_t number = cache_entry_at(cache, head)->list.next; number != head;) {
 		const struct cache_entry *entry = cache_entry_at(cache, number);
@@ -93,10 +94,17 @@ static int verify_list(const struct cache *cache, uint32_t account, uint32_t obj
 			return -EILSEQ;
 		}
 		stamp = entries_stamp(entry);
+		if (stamp < ENTRIES_LASTING && !temporary)
+			temporary = number;
 		prev = number;
 		number = entry->list.next;
 	}
 	totals->listed += count;
+	if (temporary != cache_entry_at(cache, head)->objects) {
+		log_error("cache: the first temporary entry of account %u, class %u is another one", account,
+			object_class);
+		return -EILSEQ;
+	}
 	if ((cache->accounts[account].listed_classes[object_class / 64] >> (object_class % 64) & 1) == (count > 0))
 		return 0;
 	log_error("cache: class %u has %lu entries on its list and is marked otherwise", object_class,

@@ -19,12 +19,15 @@ KVR_BEGIN_C
 
 #define ENTRIES_PART_SIZES 8    /* lists of 2, 4 .. 256 objects */
 #define ENTRIES_FREE UINT32_MAX /* `space` of an entry that is not in use */
+#define ENTRIES_LASTING \
+	(UINT64_C(1) << 40)     /* stamps from here on: listed as used; below: temporary, all older than these */
 #define ENTRIES_HELD UINT16_MAX /* `stamp_high` of an entry that is held; no stamp gets there: 2^48 uses */
 
 /* One chunk. While it is held it is on no list, so holds and links share their place. */
 struct cache_entry {
 	uint64_t digest[4];
-	uint64_t objects; /* the space has one part: l1_ref; else the handle of the part list */
+	uint64_t
+		objects; /* the space has one part: l1_ref; else the handle of the part list. A list's head: its first temporary one */
 	uint32_t space;
 	uint32_t units; /* 64 bytes each, of all its objects' slots */
 	union {
@@ -33,7 +36,7 @@ struct cache_entry {
 		} list;
 		uint64_t holds; /* locks in the low half, pins in the high half */
 	};
-	uint32_t stamp;       /* when it was put on the list: higher is later; low 32 bits */
+	uint32_t stamp;       /* when it was put on the list: higher is later; low 32 bits. Held: it is temporary */
 	uint16_t stamp_high;  /* and the high 16; ENTRIES_HELD while it is held */
 	uint8_t object_class; /* of the object that came first */
 	uint8_t absent;       /* parts without an object */

@@ -65,6 +65,7 @@ struct l2_options {
 	struct l2_callbacks callbacks;
 	enum l2_policy policy;
 	bool demote;              /* what is stored is the next that L1 evicts */
+	bool temporary;           /* so is what was loaded, when the lookup that loaded it has let it go */
 	uint32_t fetches_max;     /* at once; 0: 64 */
 	uint32_t asks_max;        /* CONTAINS in flight; 0: 256 */
 	uint32_t loads_max;       /* LOADs in flight; 0: 64 */

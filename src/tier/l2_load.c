@@ -198,6 +198,20 @@ bool l2_load_step(struct l2 *l2)
 
 /* ---- end ---- */
 
+/* Temporary is what this fetch alone has brought; who finds it before the lookup has ended changes nothing. */
+static void keep_loaded(struct l2 *l2, struct l2_fetch *fetch, uint32_t number, uint32_t entry)
+{
+	bool ours = fetch->chunks[number].entry == CACHE_NONE;
+
+	l2_fetch_lock(l2, fetch, number, entry);
+	if (!l2->options.temporary || !ours)
+		return;
+	if (fetch->chunks[number].entry != CACHE_NONE)
+		cache_make_temporary(l2->options.cache, entry);
+	else
+		cache_demote(l2->options.cache, entry);
+}
+
 /* The fetch does not wait for it any more. entry: where it was published; CACHE_NONE: nowhere. */
 static void leave_fetch(struct l2 *l2, struct l2_slot *slot, uint32_t entry)
 {
@@ -211,7 +225,7 @@ static void leave_fetch(struct l2 *l2, struct l2_slot *slot, uint32_t entry)
 	fetch->loads--;
 	chunk->pending--;
 	if (entry != CACHE_NONE)
-		l2_fetch_lock(l2, fetch, slot->chunk, entry);
+		keep_loaded(l2, fetch, slot->chunk, entry);
 	else
 		chunk->failed = true;
 	if (chunk->state == L2_CHUNK_LOADING)

@@ -260,6 +260,54 @@ static void an_unused_model_gives_way_to_one_with_larger_objects(void **state)
 	store_fini(&two.store);
 }
 
+static void store_put_evicting(struct store *store, uint64_t chunk)
+{
+	l1_ref object = cache_reserve(store->cache, 0, store->object_class, 0, 8);
+	uint8_t digest[CACHE_DIGEST_BYTES];
+	uint32_t entry;
+
+	assert_int_not_equal(object, 0);
+	store_digest(chunk, digest);
+	assert_int_equal(cache_publish(store->cache, store->space, digest, 0, object, &entry), 0);
+}
+
+/* What is temporary goes before all else, whatever its class, the end of its chain first; what is held anew is not. */
+static void temporary_chunks_go_first_when_they_were_let_go(void **state)
+{
+	struct store store;
+	uint32_t entries[8];
+
+	(void)state;
+	store_init(&store, 65536, 8, 1, NULL);
+	for (uint32_t i = 0; i < 8; i++)
+		entries[i] = store_put(&store, store.space, i, 0);
+	/* A chain of 4 was brought, and let go from its end on; meanwhile others are used. */
+	for (uint32_t i = 4; i < 8; i++) {
+		cache_lock(store.cache, entries[i], 2);
+		cache_make_temporary(store.cache, entries[i]);
+		cache_unlock(store.cache, entries[i], 1);
+	}
+	for (uint32_t i = 8; i > 4; i--)
+		cache_unlock(store.cache, entries[i - 1], 1);
+	assert_int_equal(cache_verify(store.cache, true), 0);
+	cache_touch(store.cache, entries[7]);
+	/* The second one is found again. */
+	cache_lock(store.cache, entries[5], 1);
+	cache_unlock(store.cache, entries[5], 1);
+	assert_int_equal(cache_verify(store.cache, true), 0);
+	store_put_evicting(&store, 100);
+	assert_int_equal(store_find(&store, store.space, 7), CACHE_NONE);
+	store_put_evicting(&store, 101);
+	assert_int_equal(store_find(&store, store.space, 6), CACHE_NONE);
+	store_put_evicting(&store, 102);
+	assert_int_equal(store_find(&store, store.space, 4), CACHE_NONE);
+	assert_int_equal(cache_verify(store.cache, true), 0);
+	store_put_evicting(&store, 103);
+	assert_int_equal(store_find(&store, store.space, 0), CACHE_NONE);
+	assert_int_not_equal(store_find(&store, store.space, 5), CACHE_NONE);
+	store_fini(&store);
+}
+
 static void a_limit_below_what_is_needed_evicts_nothing(void **state)
 {
 	struct two two;
@@ -267,7 +315,7 @@ static void a_limit_below_what_is_needed_evicts_nothing(void **state)
 	(void)state;
 	two_init(&two);
 	/* Uses have been counted beyond 32 bits. */
-	two.store.cache->stamp = (uint64_t)5 << 32;
+	two.store.cache->stamp = ENTRIES_LASTING + ((uint64_t)5 << 32);
 	for (uint64_t i = 0; i < 64; i++)
 		cache_touch(two.store.cache, store_find(&two.store, two.store.space, i * 5 % 64));
 	assert_int_equal(cache_reserve(two.store.cache, 0, two.large, 0, 7), 0);
@@ -546,6 +594,7 @@ int main(void)
 		cmocka_unit_test(a_pinned_chunk_is_passed_over_for_the_next),
 		cmocka_unit_test(storing_a_hundred_times_the_capacity_never_fails),
 		cmocka_unit_test(an_unused_model_gives_way_to_one_with_larger_objects),
+		cmocka_unit_test(temporary_chunks_go_first_when_they_were_let_go),
 		cmocka_unit_test(a_limit_below_what_is_needed_evicts_nothing),
 		cmocka_unit_test(chunks_in_use_are_gone_around_or_stop_it),
 		cmocka_unit_test(staged_objects_of_another_class_are_never_taken),

@@ -370,6 +370,37 @@ static void a_fetch_holds_what_it_has_brought_until_it_is_done(void **state)
 	scene_fini(&scene);
 }
 
+/* Temporary residence: what was loaded is the next that is evicted, unless it is used again. */
+static void what_was_loaded_may_be_the_first_to_go(void **state)
+{
+	struct l2_options options = { .temporary = true, .policy = L2_STORE_ALL };
+	struct scene scene;
+	uint32_t entry;
+
+	(void)state;
+	scene_init(&scene, 16, 2, 1, &options);
+	scene_put(&scene, 0, 3);
+	scene_rest(&scene);
+	scene_empty_l1(&scene);
+	scene_put(&scene, 100, 5);
+	scene_rest(&scene);
+	assert_int_equal(scene_fetch(&scene, 0, 3), 3);
+	/* The first chunk is used by somebody else: it stays. */
+	entry = scene_look(&scene, 0);
+	cache_lock(scene.cache, entry, 1);
+	cache_unlock(scene.cache, entry, 1);
+	scene_put(&scene, 200, 1);
+	assert_int_equal(scene_look(&scene, 2), CACHE_NONE);
+	assert_int_not_equal(scene_look(&scene, 1), CACHE_NONE);
+	scene_put(&scene, 201, 1);
+	assert_int_equal(scene_look(&scene, 1), CACHE_NONE);
+	for (uint32_t c = 100; c < 105; c++)
+		assert_true(scene_complete(&scene, c));
+	assert_true(scene_complete(&scene, 0));
+	assert_int_equal(cache_verify(scene.cache, false), 0);
+	scene_fini(&scene);
+}
+
 static void loads_are_shared_fairly_between_tenants(void **state)
 {
 	struct l2_options options = { .loads_max = 4, .asks_max = 256 };
@@ -545,6 +576,7 @@ int main(void)
 		cmocka_unit_test(l1_without_room_shortens_the_hit),
 		cmocka_unit_test(a_canceled_fetch_gives_memory_back_only_when_its_loads_have_ended),
 		cmocka_unit_test(a_fetch_holds_what_it_has_brought_until_it_is_done),
+		cmocka_unit_test(what_was_loaded_may_be_the_first_to_go),
 		cmocka_unit_test(loads_are_shared_fairly_between_tenants),
 		cmocka_unit_test(too_many_fetches_are_refused),
 		cmocka_unit_test(an_engine_is_taken_apart_in_the_midst_of_everything),

@@ -41,6 +41,7 @@ static void choose_limits(struct random *random, struct host *host)
 
 	l2->policy = random_below(random, 4) ? L2_STORE_ALL : (enum l2_policy)random_below(random, 3);
 	l2->demote = !random_below(random, 3);
+	l2->temporary = !random_below(random, 3);
 	l2->fetches_max = random_below(random, 3) ? 32 : 1 + (uint32_t)random_below(random, 3);
 	l2->loads_max = 1 + (uint32_t)random_below(random, 40);
 	l2->store_queue = random_below(random, 3) ? 64 : 1 + (uint32_t)random_below(random, 8);

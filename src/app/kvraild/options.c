@@ -78,6 +78,8 @@ static const struct option_spec specs[] = {
 		"what is written there: all that is stored, only what is used again while it is in L1, or nothing" },
 	{ "l2-evict-stored", OPTION_BOOL, AT(l2_evict_stored), 0, "no", NULL, NULL, "L2",
 		"what has been written there is the next that L1 evicts" },
+	{ "l2-residence", OPTION_CHOICE, AT(l2_residence), 0, "retained", "retained|temporary", NULL, "L2",
+		"what a lookup has brought from there stays in L1 as if it had been stored, or is the next that L1 evicts when its session has let it go" },
 	{ "l2-wait", OPTION_TIME, AT(l2_wait_ns), 0, "2s", "0", "1h", "L2",
 		"how long a lookup that names no limit waits for it; 0: to the end" },
 	{ "l2-lookups", OPTION_U32, AT(l2_lookups), 0, "64", "1", "1024", "L2",
