@@ -129,18 +129,10 @@ bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budge
 	return true;
 }
 
-void local_gpu_ride(struct local_qp *qp, struct local_send *send)
-{
-	send->flags |= LOCAL_SEND_RIDES;
-	send->immediate = (uint32_t)qp->lane->put;
-}
-
-/* The copies of it, or those before it, have ended. */
+/* sends[send_done], the oldest that is under way: its copies have ended. A word that rides has none of its own. */
 static bool has_ended(const struct local_lane *lane, const struct local_send *send)
 {
-	if (send->flags & LOCAL_SEND_RIDES)
-		return (int32_t)((uint32_t)lane->done - send->immediate) >= 0;
-	return send->remote <= lane->done;
+	return (send->flags & LOCAL_SEND_RIDES) || send->remote <= lane->done;
 }
 
 bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *send)

@@ -381,8 +381,6 @@ int local_cq_need_lanes(struct local_cq *cq, uint32_t gpu);
 void local_cq_close_lanes(struct local_cq *cq);
 /* Polling thread: whether sends[send_exec] may begin while copies before it are under way in qp->lane. */
 bool local_gpu_may_follow(const struct local_qp *qp, const struct local_send *send);
-/* Polling thread: sends[send_exec] is a word (begun, checked) and will be moved behind the copies that are under way. */
-void local_gpu_ride(struct local_qp *qp, struct local_send *send);
 /* Polling thread: puts copies of sends[send_exec] (begun, gpu_address set) into the lane. True when all are in. */
 bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budget);
 /* Polling thread: publishes what was put. */

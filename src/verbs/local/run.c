@@ -147,7 +147,7 @@ static bool run_transfer(struct local_qp *qp, struct local_send *send, uint64_t 
 		return local_gpu_put(qp, send, budget);
 	if (qp->begun && qp->far && local_is_word(send)) {
 		if (qp->lane)
-			local_gpu_ride(qp, send);
+			send->flags |= LOCAL_SEND_RIDES; /* moved behind the copies that are under way */
 		else
 			local_move_word(send, qp->far);
 		return true;
