@@ -84,8 +84,9 @@ struct kvr_options {
 	/* "unix:/run/kvrail/kvrail.sock", "kvrail://host:7471"; NULL: $KVRAIL_URL, else the default socket, which is
 	 * $XDG_RUNTIME_DIR/kvrail.sock, or /run/kvrail/kvrail.sock for root and without that variable. */
 	const char *url;
-	const char *driver;   /* "local" or "nic"; NULL: local for unix:, nic for kvrail: */
-	const char *device;   /* nic: device name; NULL: the first usable */
+	const char *driver; /* "local" or "nic"; NULL: local for unix:, nic for kvrail: */
+	const char *
+		device; /* nic: device name, or several, as "mlx5_0,mlx5_1": data goes through all; NULL: the first usable */
 	const char *name;     /* for the server's status page; NULL: the program's name and process id */
 	const char *tenant;   /* the tenant we expect to be; another one is an error. NULL: any */
 	const char *key_name; /* shared secret, over TCP: its name ... */

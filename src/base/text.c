@@ -276,3 +276,20 @@ const char *text_nearest(const char *word, const char *const *names, size_t coun
 	}
 	return nearest;
 }
+
+bool text_list_item(const char *list, uint32_t index, char *out, size_t size)
+{
+	size_t length;
+
+	for (; index > 0; index--) {
+		list = strchr(list, ',');
+		if (!list)
+			return false;
+		list++;
+	}
+	length = strcspn(list, ",");
+	length = length < size ? length : size - 1;
+	memcpy(out, list, length);
+	out[length] = '\0';
+	return true;
+}

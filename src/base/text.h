@@ -27,6 +27,8 @@ void text_append_json_string(struct text *text, const char *string);
 void text_fini(struct text *text);
 
 /* Copies what fits, always terminated; size >= 1. */
+/* The index-th of names that commas separate, cut to `size`. False: there are not so many. An empty one counts. */
+bool text_list_item(const char *list, uint32_t index, char *out, size_t size);
 static inline void text_copy(char *out, size_t size, const char *string)
 {
 	size_t length = __builtin_strlen(string);

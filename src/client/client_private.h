@@ -96,10 +96,9 @@ struct client_rail {
 /* Memory that the server is to reach. */
 struct client_region {
 	uint64_t address, length;
-	struct ibv_mr *mr;                  /* with the first device ... */
-	struct ibv_mr *mrs[WIRE_RAILS_MAX]; /* ... and with each */
-	uint32_t users;                     /* registrations; the message area has one for ever */
-	bool announced;                     /* on this connection */
+	struct ibv_mr *mr; /* with the first device; with the others: client->rail_mrs */
+	uint32_t users;    /* registrations; the message area has one for ever */
+	bool announced;    /* on this connection */
 	bool announcing;
 	uint32_t number; /* the server's */
 	bool allocated;  /* by kvr_alloc: freed by kvr_free */
@@ -166,7 +165,8 @@ struct kvr_client {
 	bool owns_device; /* and those of all rails */
 	struct client_rail rails[WIRE_RAILS_MAX];
 	uint32_t rail_count;
-	uint32_t home; /* device, cq and buffer_region are those of this rail */
+	struct ibv_mr **rail_mrs; /* [region * (rail_count - 1) + rail - 1]; NULL with one rail */
+	uint32_t home;            /* device, cq and buffer_region are those of this rail */
 	uint32_t rails_closing;
 	/* Replies that came while rails were closing: whoever reads one may reuse blocks that these may still write to. */
 	struct {

@@ -19,6 +19,16 @@ static int events_watch(struct kvr_client *client, int fd)
 	return fd >= 0 && epoll_ctl(client->event_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
+/* Of each device: requests go through another one some day. */
+static int events_watch_queues(struct kvr_client *client)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; !error && i < client->rail_count; i++)
+		error = events_watch(client, client->device->driver->cq_event_fd(client->rails[i].cq));
+	return error;
+}
+
 static int events_create(struct kvr_client *client)
 {
 	int error;
@@ -27,7 +37,7 @@ static int events_create(struct kvr_client *client)
 	client->event_timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	error = client->event_fd < 0 || client->event_timer < 0 ? -errno : events_watch(client, client->event_timer);
 	if (!error)
-		error = events_watch(client, client->device->driver->cq_event_fd(client->cq));
+		error = events_watch_queues(client);
 	client->event_state = client->state;
 	if (error)
 		events_destroy(client);

@@ -97,24 +97,66 @@ static bool open_done(struct kvr_client *client, void *context)
 		(client->failure != 0 && client->state == CONNECTION_DOWN);
 }
 
+static void close_devices(struct client_options *options)
+{
+	while (options->rail_count > 0) {
+		struct verbs_device *rail = options->rails[--options->rail_count];
+
+		rail->driver->close(rail);
+	}
+	if (options->device)
+		options->device->driver->close(options->device);
+	options->device = NULL;
+}
+
+/* One, or each of those that are named. */
+static int open_devices(const struct verbs_driver *driver, const char *names, struct client_options *options)
+{
+	struct verbs_open open_options;
+	char name[64];
+	int error = 0;
+
+	memset(&open_options, 0, sizeof(open_options));
+	for (uint32_t i = 0; !error && (i == 0 || (names && text_list_item(names, i, name, sizeof(name)))); i++) {
+		struct verbs_device **device = i ? &options->rails[i - 1] : &options->device;
+
+		if (i == WIRE_RAILS_MAX) {
+			error_text_set("device: %s names more than %u", names, WIRE_RAILS_MAX);
+			error = -EINVAL;
+			break;
+		}
+		if (i == 0 && names)
+			(void)!text_list_item(names, 0, name, sizeof(name));
+		open_options.device = names ? name : NULL;
+		error = driver->open(&open_options, device);
+		if (error) {
+			*device = NULL;
+			error_text_set("the driver %s can't be opened%s%s: %s", driver->name, names ? " on " : "",
+				names ? name : "", strerror(-error));
+		} else if (i > 0) {
+			options->rail_count++;
+		}
+	}
+	if (!error && options->rail_count > 0 && !driver->several_rails) {
+		error_text_set("device: %s names several, with the driver %s there is one", names, driver->name);
+		error = -EINVAL;
+	}
+	if (error)
+		close_devices(options);
+	return error;
+}
+
 static int client_make(const struct kvr_options *user, const struct stream_address *address, struct kvr_client **client)
 {
 	const struct verbs_driver *driver = driver_find(user->driver, address->is_unix);
 	struct client_options options;
 	struct public_context *context = calloc(1, sizeof(*context));
-	struct verbs_open open_options;
-	int error = -ENODEV;
+	int error;
 
 	if (!context)
 		return -ENOMEM;
 	memset(&options, 0, sizeof(options));
-	memset(&open_options, 0, sizeof(open_options));
-	open_options.device = user->device;
-	if (driver) {
-		error = driver->open(&open_options, &options.device);
-		if (error)
-			error_text_set("the driver %s can't be opened: %s", driver->name, strerror(-error));
-	}
+	error = driver ? open_devices(driver, user->device, &options) : -ENODEV;
 	if (error)
 		goto free_context;
 	options.user = user;
@@ -124,13 +166,13 @@ static int client_make(const struct kvr_options *user, const struct stream_addre
 	if (!error)
 		error = client_create(&options, client);
 	if (error)
-		goto close_device;
+		goto close_devices;
 	context->client = *client;
 	(*client)->owns_device = true;
 	(*client)->address = *address;
 	return client_read_secret(*client);
-close_device:
-	options.device->driver->close(options.device);
+close_devices:
+	close_devices(&options);
 free_context:
 	free(context);
 	return error;
@@ -195,7 +237,7 @@ static bool close_done(struct kvr_client *client, void *context)
 KVR_API void kvr_close(struct kvr_client **pointer)
 {
 	struct kvr_client *client = *pointer;
-	struct verbs_device *device;
+	struct client_options devices;
 	struct public_context *context;
 	bool owns, closing;
 
@@ -204,7 +246,7 @@ KVR_API void kvr_close(struct kvr_client **pointer)
 	*pointer = NULL;
 	if (!*client->fork_marker)
 		return; /* the parent's device and sockets are not ours to touch */
-	device = client->device;
+	devices = client->options;
 	owns = client->owns_device;
 	context = owns ? KVR_CONTAINER_OF(client->options.context, struct public_context, client) : NULL;
 	pthread_mutex_lock(&client->lock);
@@ -216,7 +258,7 @@ KVR_API void kvr_close(struct kvr_client **pointer)
 		log_warn("client: the server did not let go of the connection within a second");
 	client_destroy(&client);
 	if (owns)
-		device->driver->close(device);
+		close_devices(&devices);
 	free(context);
 }
 

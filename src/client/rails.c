@@ -6,6 +6,7 @@
  * before our queue pair has stopped taking anything (held).
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/client_private.h"
@@ -16,6 +17,12 @@ int client_rails_create(struct kvr_client *client)
 {
 	const struct verbs_driver *driver = client->device->driver;
 
+	if (client->rail_count > 1) {
+		client->rail_mrs = calloc(
+			(size_t)CLIENT_REGIONS_MAX * (client->rail_count - 1), sizeof(struct ibv_mr *));
+		if (!client->rail_mrs)
+			return -ENOMEM;
+	}
 	for (uint32_t i = 0; i < client->rail_count; i++) {
 		struct client_rail *rail = &client->rails[i];
 		int error = driver->register_memory(rail->device, client->buffers, client->buffer_bytes,
@@ -45,6 +52,7 @@ void client_rails_destroy(struct kvr_client *client)
 		if (rail->buffer_region)
 			rail->device->driver->deregister_memory(rail->buffer_region);
 	}
+	free(client->rail_mrs);
 }
 
 void client_rails_set_home(struct kvr_client *client, uint32_t home)

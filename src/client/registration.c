@@ -26,14 +26,22 @@ uint32_t region_find(const struct kvr_client *client, uint64_t address, uint64_t
 	return UINT32_MAX;
 }
 
+static struct ibv_mr **region_mr(struct kvr_client *client, struct client_region *region, uint32_t rail)
+{
+	size_t index = (size_t)(region - client->regions);
+
+	return rail == 0 ? &region->mr : &client->rail_mrs[index * (client->rail_count - 1) + rail - 1];
+}
+
 static void region_deregister(struct kvr_client *client, struct client_region *region)
 {
 	for (uint32_t i = 0; i < client->rail_count; i++) {
-		if (region->mrs[i])
-			client->device->driver->deregister_memory(region->mrs[i]);
-		region->mrs[i] = NULL;
+		struct ibv_mr **mr = region_mr(client, region, i);
+
+		if (*mr)
+			client->device->driver->deregister_memory(*mr);
+		*mr = NULL;
 	}
-	region->mr = NULL;
 }
 
 void region_free(struct kvr_client *client, struct client_region *region)
@@ -51,14 +59,14 @@ static int region_register(struct kvr_client *client, struct client_region *regi
 
 	for (uint32_t i = 0; i < client->rail_count; i++) {
 		struct verbs_device *device = client->rails[i].device;
-		int error = by_adapter
-			? client_gpu_register(client, device, address, length, REGION_ACCESS, &region->mrs[i])
-			: device->driver->register_memory(
-				  device, (void *)(uintptr_t)address, length, REGION_ACCESS, &region->mrs[i]);
+		struct ibv_mr **mr = region_mr(client, region, i);
+		int error = by_adapter ? client_gpu_register(client, device, address, length, REGION_ACCESS, mr)
+				       : device->driver->register_memory(
+						 device, (void *)(uintptr_t)address, length, REGION_ACCESS, mr);
 
 		if (!error)
 			continue;
-		region->mrs[i] = NULL;
+		*mr = NULL;
 		region_deregister(client, region);
 		if (by_adapter)
 			return error;
@@ -66,7 +74,6 @@ static int region_register(struct kvr_client *client, struct client_region *regi
 			(unsigned long long)address, client->rails[i].device->name, strerror(-error));
 		return error;
 	}
-	region->mr = region->mrs[0];
 	return 0;
 }
 
@@ -174,7 +181,7 @@ static void operation_memory(struct kvr_client *client, uint32_t index)
 	for (uint32_t i = 1; i < request.rkey_count; i++) {
 		struct verbs_export other;
 
-		error = client->device->driver->export_memory(region->mrs[i], &other);
+		error = client->device->driver->export_memory(*region_mr(client, region, i), &other);
 		if (error)
 			break;
 		request.rkeys[i] = other.rkey;

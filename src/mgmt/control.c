@@ -459,6 +459,7 @@ uint32_t control_list_clients(const struct control *control, struct control_clie
 		status->regions = client->region_count;
 		status->region_bytes = client->region_bytes;
 		status->registrations = client->registration_count;
+		status->rail_count = control_client_list_rails(client, status->rails);
 	}
 	return count;
 }

@@ -99,6 +99,13 @@ struct control_client_status {
 	uint32_t worker;
 	uint64_t connected_ns, last_seen_ns, requests, bytes_in, bytes_out, region_bytes;
 	uint32_t regions, registrations;
+	uint32_t rail_count; /* 0: before CONNECT; the first is its home */
+	struct control_rail_status {
+		uint32_t rail;
+		char device[64];
+		const char *state; /* "home", "probing", "live", "out" */
+		uint64_t bytes;    /* of further ones */
+	} rails[WIRE_RAILS_MAX];
 };
 /* Fills at most `capacity`; returns how many there are. */
 uint32_t control_list_clients(const struct control *control, struct control_client_status *clients, uint32_t capacity);

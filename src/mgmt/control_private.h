@@ -190,6 +190,8 @@ void control_client_on_connect(struct control_client *client, const struct wire_
 void control_client_on_rail(struct control_client *client, const struct wire_header *header, const uint8_t *bytes);
 void control_client_rail_run(struct client_job *job);
 void control_client_rail_done(struct control_client *client, int result);
+uint32_t control_client_list_rails(
+	const struct control_client *client, struct control_rail_status rails[WIRE_RAILS_MAX]);
 void control_client_rail_closed(struct control_client *client);
 /* On the helper that takes the client apart. */
 void control_client_destroy_rails(struct control_client *client);

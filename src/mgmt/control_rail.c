@@ -184,3 +184,34 @@ void control_client_destroy_rails(struct control_client *client)
 		rail->qp = NULL;
 	}
 }
+
+uint32_t control_client_list_rails(
+	const struct control_client *client, struct control_rail_status rails[WIRE_RAILS_MAX])
+{
+	static const char *const names[] = {
+		[CONNECTION_RAIL_NONE] = "out",
+		[CONNECTION_RAIL_PROBING] = "probing",
+		[CONNECTION_RAIL_LIVE] = "live",
+		[CONNECTION_RAIL_FAILED] = "out",
+	};
+	const struct connection *connection = &client->connection;
+	uint32_t count = 0;
+
+	if (client->state != CLIENT_CONNECTED)
+		return 0;
+	rails[count] = (struct control_rail_status){ .rail = connection->home_rail, .state = "home" };
+	text_copy(rails[count++].device, sizeof(rails[0].device), client->device->name);
+	for (uint32_t i = 0; i < WIRE_RAILS_MAX; i++) {
+		const struct connection_rail *rail = &connection->rails[i];
+		const struct verbs_device *device = worker_rail_device(
+			client->control->workers[connection->worker_index], rail->device);
+
+		if (!rail->qp || !device || count == WIRE_RAILS_MAX)
+			continue;
+		rails[count] = (struct control_rail_status){ .rail = i,
+			.state = names[kvr_load_relaxed(&rail->state)],
+			.bytes = kvr_load_relaxed(&rail->bytes) };
+		text_copy(rails[count++].device, sizeof(rails[0].device), device->name);
+	}
+	return count;
+}

@@ -286,6 +286,16 @@ static void client_json(const struct control_client_status *client, uint64_t now
 	number(out, "regions", client->regions);
 	number(out, "region_bytes", client->region_bytes);
 	number(out, "registrations", client->registrations);
+	open_array(out, "rails");
+	for (uint32_t i = 0; i < client->rail_count; i++) {
+		open_object(out, NULL);
+		number(out, "rail", client->rails[i].rail);
+		string(out, "device", client->rails[i].device);
+		string(out, "state", client->rails[i].state);
+		number(out, "bytes", client->rails[i].bytes);
+		text_append(out, "}");
+	}
+	text_append(out, "]");
 	text_append(out, "}");
 }
 

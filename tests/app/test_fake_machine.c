@@ -76,6 +76,32 @@ static void one_server_has_clients_on_this_host_and_on_others(void **state)
 	assert_true(server_process_clean(&server));
 }
 
+static void a_server_has_a_rail_on_each_device_that_is_named(void **state)
+{
+	struct text status = { NULL, 0, 0, false }, err = { NULL, 0, 0, false };
+	struct server_process server;
+
+	(void)state;
+	setenv("FAKE_VERBS", "two-devices", 1);
+	SERVER_START(&server, "--listen", "kvrail://127.0.0.1:7499", "--trust-tcp", "--device", "fake0,fake1",
+		"--max-clients", "8", "--credits", "8", "--send-depth", "64");
+	assert_int_equal(
+		server_process_logged(&server, "fake0 port 1, fake1 port 1: clients on other hosts, by RDMA"), 1);
+	assert_int_equal(http_ask(server.port, "GET", "/status", "", &status), 200);
+	assert_non_null(strstr(status.bytes, "fake1 port 1"));
+	text_fini(&status);
+	assert_int_equal(http_ask(server.port, "GET", "/metrics", "", &status), 200);
+	assert_non_null(strstr(status.bytes, "kvrail_worker_rails_lost_total"));
+	text_fini(&status);
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_true(server_process_clean(&server));
+	assert_int_equal(PROCESS_RUN("kvraild", NULL, &err, "--listen", "kvrail://127.0.0.1:7499", "--trust-tcp",
+				 "--socket", "off", "--http", "off", "--l1-size", "16MiB", "--device", "fake0,mlx5_7"),
+		1);
+	assert_non_null(strstr(err.bytes, "there is no RDMA device mlx5_7 here: there are fake0"));
+	text_fini(&err);
+}
+
 static void a_server_without_a_device_says_so_and_leaves(void **state)
 {
 	struct text err = { NULL, 0, 0, false };
@@ -144,6 +170,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_server_has_clients_on_this_host_and_on_others),
+		cmocka_unit_test(a_server_has_a_rail_on_each_device_that_is_named),
 		cmocka_unit_test(a_server_without_a_device_says_so_and_leaves),
 		cmocka_unit_test(check_says_what_is_wrong_with_a_device),
 		cmocka_unit_test(too_little_locked_memory_is_said_with_both_figures),

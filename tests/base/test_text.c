@@ -346,9 +346,28 @@ static void the_nearest_name_is_found_and_a_distant_one_is_not(void **state)
 	assert_null(text_nearest("core", names, 0));
 }
 
+static void names_of_a_list_are_found_by_their_number(void **state)
+{
+	char name[6];
+
+	(void)state;
+	assert_true(text_list_item("a,bc,def", 0, name, sizeof(name)));
+	assert_string_equal(name, "a");
+	assert_true(text_list_item("a,bc,def", 2, name, sizeof(name)));
+	assert_string_equal(name, "def");
+	assert_false(text_list_item("a,bc,def", 3, name, sizeof(name)));
+	assert_true(text_list_item("a,,b", 1, name, sizeof(name)));
+	assert_string_equal(name, "");
+	assert_true(text_list_item("", 0, name, sizeof(name)));
+	assert_string_equal(name, "");
+	assert_true(text_list_item("too long,b", 0, name, sizeof(name)));
+	assert_string_equal(name, "too l");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_of_a_list_are_found_by_their_number),
 		cmocka_unit_test(appended_text_grows_and_is_always_terminated),
 		cmocka_unit_test(lengths_around_the_capacity_fit_with_their_terminator),
 		cmocka_unit_test(after_a_failed_growth_the_text_stays_failed_and_whole),

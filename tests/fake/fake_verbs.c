@@ -321,6 +321,8 @@ __attribute__((constructor)) static void begin(void)
 		state.gid_count = 0;
 	else if (strcmp(machine, "no-permission") == 0)
 		state.open_errno = EACCES;
+	else if (strcmp(machine, "two-devices") == 0)
+		state.device_count = 2;
 	else if (strcmp(machine, "small-mtu") == 0)
 		state.port[0].active_mtu = IBV_MTU_1024;
 	else

@@ -19,6 +19,7 @@
 #include "fake/fake_verbs.h"
 #include "protocol/message.h"
 #include "verbs/driver.h"
+#include "verbs/nic/address.h"
 
 #define REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
@@ -164,6 +165,32 @@ static void the_first_active_port_is_taken(void **state)
 }
 
 /* pitfalls J01 */
+static uint32_t match_of(const struct machine *machine, uint8_t link_layer, const uint8_t address[4])
+{
+	struct nic_address peer = { .qp_num = 7, .lid = 1, .mtu = IBV_MTU_1024, .link_layer = link_layer };
+	uint8_t bytes[NIC_ADDRESS_BYTES];
+
+	peer.gid.raw[10] = peer.gid.raw[11] = 0xff;
+	memcpy(peer.gid.raw + 12, address, 4);
+	nic_address_encode(&peer, bytes);
+	return verbs_nic.match(machine->device, bytes, sizeof(bytes));
+}
+
+/* An address of the port's own network goes first, and what speaks something else is no peer. */
+static void a_peer_is_matched_by_its_network(void **state)
+{
+	const uint8_t near[4] = { 10, 0, 0, 99 }, far[4] = { 10, 0, 1, 99 };
+	struct machine *machine = *state;
+	uint8_t garbage[NIC_ADDRESS_BYTES] = { 1 };
+
+	assert_int_equal(open_device(machine), 0);
+	assert_true(match_of(machine, IBV_LINK_LAYER_ETHERNET, near) > match_of(machine, IBV_LINK_LAYER_ETHERNET, far));
+	assert_true(match_of(machine, IBV_LINK_LAYER_ETHERNET, far) > 0); /* there may be a route */
+	assert_int_equal(match_of(machine, IBV_LINK_LAYER_INFINIBAND, near), 0);
+	assert_int_equal(verbs_nic.match(machine->device, garbage, sizeof(garbage)), 0);
+	assert_int_equal(verbs_nic.match(machine->device, garbage, 3), 0);
+}
+
 static void a_port_without_an_address_is_told_with_the_way_out(void **state)
 {
 	struct machine *machine = *state;
@@ -391,6 +418,7 @@ int main(void)
 		TEST(without_permission_it_says_which_files),
 		TEST(a_port_that_is_down_is_told_with_its_state),
 		TEST(the_first_active_port_is_taken),
+		TEST(a_peer_is_matched_by_its_network),
 		TEST(a_port_without_an_address_is_told_with_the_way_out),
 		TEST(options_out_of_range_are_refused),
 		TEST(limits_are_those_of_the_device),

@@ -131,6 +131,7 @@ static void a_rail_that_fails_in_the_middle_loses_nothing(void **state)
 static void a_rail_comes_back_when_its_link_does(void **state)
 {
 	struct cutter cutter = { .jobs = 8 };
+	struct control_client_status shown;
 	struct slice slice;
 	uint64_t jobs, opened;
 
@@ -141,6 +142,10 @@ static void a_rail_comes_back_when_its_link_does(void **state)
 	for (uint32_t i = 1; i <= 10; i++)
 		move(&slice, i);
 	assert_true(cutter.done);
+	assert_int_equal(control_list_clients(server_control(slice.server), &shown, 1), 1);
+	assert_int_equal(shown.rail_count, 2);
+	assert_string_equal(shown.rails[0].state, "home");
+	assert_string_not_equal(shown.rails[1].state, "live");
 	/* Asked for again and again, further and further apart, without anything coming through. */
 	for (uint32_t i = 11; i <= 40; i++) {
 		slice_pass(&slice, KVR_SECOND);
@@ -156,6 +161,10 @@ static void a_rail_comes_back_when_its_link_does(void **state)
 		move(&slice, i);
 	}
 	assert_true(counters_of(&slice)->rail_jobs_total > jobs);
+	assert_int_equal(control_list_clients(server_control(slice.server), &shown, 1), 1);
+	assert_int_equal(shown.rails[1].rail, 1);
+	assert_string_equal(shown.rails[1].state, "live");
+	assert_true(shown.rails[1].bytes > 0);
 	assert_int_equal(counters_of(&slice)->rails_lost_total, 1);
 	assert_int_equal(counters_of(&slice)->connections_lost_total, 0);
 	slice_stop(&slice);

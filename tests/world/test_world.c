@@ -46,6 +46,20 @@ static void worlds_with_all_faults_keep_their_promises(void **state)
 	assert_true(faults > 0 && evicted > 0 && restarts > 0 && delivered > 0);
 }
 
+static void worlds_with_two_rails_keep_their_promises(void **state)
+{
+	struct world_report report;
+
+	(void)state;
+	for (uint64_t seed = 900; seed < 906; seed++) {
+		struct world_options options = { .seed = seed, .steps = 1200, .faults = WORLD_FAULTS_ALL, .rails = 2 };
+
+		assert_int_equal(world_run(&options, &report, stderr), 0);
+		assert_false(report.violated);
+		assert_true(report.requests > 100);
+	}
+}
+
 static void worlds_of_several_servers_keep_their_promises(void **state)
 {
 	uint64_t restarts = 0, reconnects = 0;
@@ -238,6 +252,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(peaceful_worlds_keep_their_promises),
 		cmocka_unit_test(worlds_with_all_faults_keep_their_promises),
+		cmocka_unit_test(worlds_with_two_rails_keep_their_promises),
 		cmocka_unit_test(worlds_of_several_servers_keep_their_promises),
 		cmocka_unit_test(each_fault_alone_is_survived),
 		cmocka_unit_test(places_of_l2_get_sick_and_well_again),

@@ -183,13 +183,15 @@ static void close_client(struct load_client *client)
 static void open_limits(struct load *load)
 {
 	const struct load_settings *settings = load->settings;
+	char first[64] = "";
 	struct rawloop_options options = { .driver = load->info.driver,
-		.device = settings->server.device[0] ? settings->server.device : NULL,
+		.device = settings->server.device[0] ? first : NULL,
 		.page_bytes = load->shape.block_bytes,
 		.seed = settings->seed };
 
 	if (!settings->ceiling)
 		return;
+	(void)!text_list_item(settings->server.device, 0, first, sizeof(first));
 	load->bare = calloc(1, sizeof(*load->bare));
 	if (load->bare)
 		bare_init(load->bare);

@@ -18,18 +18,18 @@
 		name, OPTION_TEXT, AT(server.field), sizeof(((struct server_settings *)0)->field), NULL, NULL, NULL, \
 			"Server", help                                                                               \
 	}
-#define SERVER_SPECS(AT)                                                                                              \
-	SERVER_TEXT(AT, url, "server",                                                                                \
-		"its address: unix:PATH or kvrail://HOST[:PORT]; none: $KVRAIL_URL, else the default socket"),        \
-		SERVER_TEXT(AT, device, "device",                                                                     \
-			"RDMA device that reaches a kvrail:// server, as mlx5_0; default: the first that is active"), \
-		SERVER_TEXT(AT, key_name, "key-name", "name of the secret that proves which tenant this is"),         \
-		SERVER_TEXT(AT, key_file, "key-file", "file whose first line is that secret"),                        \
-		{ "spin", OPTION_TIME, AT(server.spin_ns), 0, "50us", "1ns", "1s", "Server",                          \
-			"who waits polls so long," },                                                                 \
-	{                                                                                                             \
-		"yield", OPTION_TIME, AT(server.yield_ns), 0, "200us", "1ns", "10s", "Server",                        \
-			"then polls and yields its core for so long, and then sleeps"                                 \
+#define SERVER_SPECS(AT)                                                                                                                            \
+	SERVER_TEXT(AT, url, "server",                                                                                                              \
+		"its address: unix:PATH or kvrail://HOST[:PORT]; none: $KVRAIL_URL, else the default socket"),                                      \
+		SERVER_TEXT(AT, device, "device",                                                                                                   \
+			"RDMA device that reaches a kvrail:// server, as mlx5_0, or several, as mlx5_0,mlx5_1; default: the first that is active"), \
+		SERVER_TEXT(AT, key_name, "key-name", "name of the secret that proves which tenant this is"),                                       \
+		SERVER_TEXT(AT, key_file, "key-file", "file whose first line is that secret"),                                                      \
+		{ "spin", OPTION_TIME, AT(server.spin_ns), 0, "50us", "1ns", "1s", "Server",                                                        \
+			"who waits polls so long," },                                                                                               \
+	{                                                                                                                                           \
+		"yield", OPTION_TIME, AT(server.yield_ns), 0, "200us", "1ns", "10s", "Server",                                                      \
+			"then polls and yields its core for so long, and then sleeps"                                                               \
 	}
 
 static const struct option_spec replay_specs[] = {

@@ -19,7 +19,7 @@ KVR_BEGIN_C
 /* How a client gets there. "" everywhere: what kvr_open takes by itself. */
 struct server_settings {
 	char url[SETTINGS_TEXT];
-	char device[64]; /* of a kvrail:// server's clients */
+	char device[256]; /* of a kvrail:// server's clients */
 	char key_name[64], key_file[SETTINGS_TEXT];
 	uint64_t spin_ns, yield_ns;
 };

@@ -32,6 +32,8 @@ static int host_open(struct host *host)
 	open.server = true;
 	open.fabric = world->fabric;
 	error = verbs_sim.open(&open, &host->server_device);
+	if (!error && world->rails > 1)
+		error = verbs_sim.open(&open, &host->server_rail);
 	for (uint32_t i = 0; !error && i < options->area_count; i++) {
 		host->areas[i].address = aligned_alloc(L1_PAGE_BYTES, host->areas[i].bytes);
 		if (!host->areas[i].address)
@@ -42,7 +44,10 @@ static int host_open(struct host *host)
 	if (error)
 		return error;
 	for (uint32_t i = 0; i < options->worker_count; i++)
-		options->devices[i] = host->server_device;
+		options->devices[i] = host->server_rail && i % 2 ? host->server_rail : host->server_device;
+	options->rail_count = host->server_rail ? 2 : 0;
+	options->rails[0] = host->server_device;
+	options->rails[1] = host->server_rail;
 	error = tiers_open(host);
 	if (error)
 		return error;
@@ -58,7 +63,9 @@ static void host_close(struct host *host)
 	server_destroy(&host->server);
 	if (host->server_device)
 		verbs_sim.close(host->server_device);
-	host->server_device = NULL;
+	if (host->server_rail)
+		verbs_sim.close(host->server_rail);
+	host->server_device = host->server_rail = NULL;
 	for (uint32_t i = 0; i < KVR_COUNT_OF(host->areas); i++) {
 		free(host->areas[i].address);
 		host->areas[i].address = NULL;
@@ -102,6 +109,8 @@ void world_server_kill(struct host *host)
 		return;
 	/* From here on nobody hears of it; its object is taken apart as a courtesy to the leak checker. */
 	sim_fabric_kill_device(world->fabric, host->server_device);
+	if (host->server_rail)
+		sim_fabric_kill_device(world->fabric, host->server_rail);
 	tiers_kill(host);
 	control = server_control(host->server);
 	control_hold(control, 0);

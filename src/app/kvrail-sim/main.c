@@ -99,6 +99,7 @@ static int run_world(const struct sim_settings *settings, uint64_t seed, struct 
 		.steps = settings->steps,
 		.faults = settings->fault_bits,
 		.servers = settings->servers,
+		.rails = settings->rails,
 		.trace = settings->trace ? stderr : NULL,
 	};
 	uint64_t start_ns = clock_now_ns();

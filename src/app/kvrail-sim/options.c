@@ -16,6 +16,8 @@ static const struct option_spec specs[] = {
 	{ "servers", OPTION_U32, offsetof(struct sim_settings, servers), 0, "0", "0", "4", "World",
 		"so many, that know nothing of each other; engines are spread over them, and go from one to another when "
 		"processes crash; 0: the seed decides" },
+	{ "rails", OPTION_U32, offsetof(struct sim_settings, rails), 0, "0", "0", "2", "World",
+		"devices of each server and client; 0: the seed decides" },
 	{ "seconds", OPTION_TIME, offsetof(struct sim_settings, seconds_ns), 0, "0s", "0s", "1000h", "World",
 		"run world after world, with the seeds that follow, for so long; 0s: one world" },
 	{ "shrink", OPTION_TIME, offsetof(struct sim_settings, shrink_ns), 0, "20s", "0s", "24h", "Report",

@@ -8,7 +8,7 @@ KVR_BEGIN_C
 
 struct sim_settings {
 	uint64_t seed;
-	uint32_t steps, servers;
+	uint32_t steps, servers, rails;
 	char faults[256];
 	uint64_t seconds_ns;
 	uint64_t shrink_ns;

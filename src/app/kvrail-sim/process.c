@@ -35,6 +35,15 @@ bool process_excused(const struct process *process)
 		world->network.register_fail_per_million > 0;
 }
 
+static void close_devices(struct process *process)
+{
+	if (process->device)
+		verbs_sim.close(process->device);
+	if (process->rail)
+		verbs_sim.close(process->rail);
+	process->device = process->rail = NULL;
+}
+
 static void process_die(struct process *process)
 {
 	struct world *world = process->world;
@@ -43,9 +52,7 @@ static void process_die(struct process *process)
 	memset(process->sessions, 0, sizeof(process->sessions)); /* they went with the client */
 	action_lose_all(process);
 	blocks_drop(process, false);
-	if (process->device)
-		verbs_sim.close(process->device);
-	process->device = NULL;
+	close_devices(process);
 	process->state = PROCESS_DEAD;
 	process->stalled_until_ns = 0;
 	process->spawn_ns = world->now_ns + world_draw(world, RESPAWN_NS);
@@ -58,6 +65,8 @@ void process_crash(struct process *process)
 		return;
 	NOTE(process->world, "process %llu: killed", process->number);
 	sim_fabric_kill_device(process->world->fabric, process->device);
+	if (process->rail)
+		sim_fabric_kill_device(process->world->fabric, process->rail);
 	process_die(process);
 }
 
@@ -95,7 +104,10 @@ static bool process_spawn(struct process *process)
 	memset(&open, 0, sizeof(open));
 	open.fabric = world->fabric;
 	error = verbs_sim.open(&open, &process->device);
+	if (!error && world->rails > 1)
+		error = verbs_sim.open(&open, &process->rail);
 	if (error) {
+		close_devices(process);
 		world->no_memory = true;
 		return false;
 	}
@@ -107,14 +119,15 @@ static bool process_spawn(struct process *process)
 	memset(&options, 0, sizeof(options));
 	options.user = &process->options;
 	options.device = process->device;
+	options.rails[0] = process->rail;
+	options.rail_count = process->rail ? 1 : 0;
 	options.connect = world_connect;
 	options.context = process;
 	options.seed = world_draw(world, UINT32_MAX);
 	error = client_create(&options, &process->client);
 	process->options.name = NULL;
 	if (error) { /* registering memory failed, as it may */
-		verbs_sim.close(process->device);
-		process->device = NULL;
+		close_devices(process);
 		process->spawn_ns = world->now_ns + KVR_MS;
 		if (!world->network.register_fail_per_million)
 			world_violated(world, "process %u: no client: %s", process->number, strerror(-error));

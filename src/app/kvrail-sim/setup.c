@@ -296,6 +296,9 @@ int world_setup(struct world *world)
 {
 	int error = digester_init(&world->digester);
 
+	/* Apart from all that is drawn, so that a seed's world is the same with one rail and with two. */
+	world->rails = world->options.rails ? world->options.rails
+					    : 1 + (uint32_t)(random_mix(world->options.seed) & 1);
 	random_init(&world->random, world->options.seed);
 	world->host_count = servers_of(world);
 	list_init(&world->free_actions);

@@ -13,6 +13,16 @@ static struct host *pick_host(struct world *world, uint64_t number)
 	return &world->hosts[(number >> 40) % world->host_count];
 }
 
+static void process_cut(struct process *process, bool all)
+{
+	struct sim_fabric *fabric = process->world->fabric;
+
+	if (all || !process->rail)
+		sim_fabric_cut_device(fabric, process->device);
+	if (process->rail)
+		sim_fabric_cut_device(fabric, process->rail);
+}
+
 /* An engine goes over to the next server: by new processes, or by its old ones, which lose their connections. Who was just on the way to
  * the old server would arrive there, and dies. */
 static void move_engine(struct world *world, uint64_t a, uint64_t b)
@@ -26,7 +36,7 @@ static void move_engine(struct world *world, uint64_t a, uint64_t b)
 		if (process->state == PROCESS_DEAD)
 			continue;
 		if (alive && client_ready(process->client))
-			sim_fabric_cut_device(world->fabric, process->device);
+			process_cut(process, true);
 		else
 			process_crash(process);
 		process_disturb(process);
@@ -54,9 +64,9 @@ static void trouble_cut(struct world *world, uint64_t a, uint64_t b)
 
 	if (process->state == PROCESS_DEAD)
 		return;
-	(void)b;
-	NOTE(world, "process %llu: its link is cut", process->number);
-	sim_fabric_cut_device(world->fabric, process->device);
+	/* Of several rails one, often: which of them is home nobody knows here. */
+	NOTE(world, "process %llu: its link is cut, all of it: %llu", process->number, b % 3 == 0);
+	process_cut(process, b % 3 == 0);
 	process_disturb(process);
 }
 
@@ -68,6 +78,8 @@ static void trouble_stall(struct world *world, uint64_t a, uint64_t b)
 		return;
 	process->stalled_until_ns = world->now_ns + 1 + b % (20 * KVR_MS);
 	sim_fabric_stall_device(world->fabric, process->device, true);
+	if (process->rail)
+		sim_fabric_stall_device(world->fabric, process->rail, true);
 	NOTE(world, "process %llu: its link stalls for %llu ns", process->number,
 		process->stalled_until_ns - world->now_ns);
 	if (world->hosts[0].server_options.silence_ns) {

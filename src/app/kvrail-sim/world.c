@@ -148,6 +148,8 @@ static bool processes_turn(struct world *world, uint64_t bits, bool all)
 		if (process->stalled_until_ns && world->now_ns >= process->stalled_until_ns) {
 			process->stalled_until_ns = 0;
 			sim_fabric_stall_device(world->fabric, process->device, false);
+			if (process->rail)
+				sim_fabric_stall_device(world->fabric, process->rail, false);
 			busy = true;
 		}
 		busy |= speak(process);

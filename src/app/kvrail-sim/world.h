@@ -44,6 +44,7 @@ struct world_options {
 	uint32_t steps;   /* operations of the program */
 	uint32_t faults;  /* enum world_fault */
 	uint32_t servers; /* 0: the seed decides */
+	uint32_t rails;   /* devices of each server and client, 1 or 2; 0: the seed decides */
 	const uint32_t
 		*numbers; /* the program's steps that are run, `steps` of them, ascending; NULL: 0 .. steps - 1 */
 	/* For tests of the checks themselves: called before each step; may be NULL. world_private.h tells what a world is. */

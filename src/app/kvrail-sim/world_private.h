@@ -138,7 +138,7 @@ struct process {
 	bool scheduler;
 	uint32_t rank, reader;
 	enum process_state state;
-	struct verbs_device *device;
+	struct verbs_device *device, *rail; /* a second one, likewise */
 	struct kvr_client *client;
 	struct kvr_options options;
 	uint64_t incarnation;
@@ -176,7 +176,7 @@ struct engine {
 struct host {
 	struct world *world;
 	uint32_t number;
-	struct verbs_device *server_device;
+	struct verbs_device *server_device, *server_rail; /* a second one, where world->rails says so; else NULL */
 	struct server *server;
 	struct server_options server_options;
 	struct l1_area areas[2];
@@ -216,6 +216,7 @@ struct world {
 	bool quotas; /* tenants have limits in it */
 	struct host hosts[WORLD_SERVERS_MAX];
 	uint32_t host_count;
+	uint32_t rails; /* devices of every server and process */
 
 	struct shape shapes[WORLD_SHAPES];
 	struct kvr_layout layouts[WORLD_SHAPES]; /* without addresses: for fingerprints */

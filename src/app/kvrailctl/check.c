@@ -225,9 +225,8 @@ static void keep_error(void *context, enum log_level level, const char *line)
 }
 
 /* Opened as kvraild does it, so that what stands in its way is found now. Without --device none is needed. */
-static void check_rdma(struct check *check)
+static void check_device(struct check *check, const char *wanted)
 {
-	const char *wanted = check->settings->device;
 	struct verbs_open options = { .device = wanted[0] ? wanted : NULL, .server = true };
 	struct verbs_device *device = NULL;
 	struct text state = { NULL, 0, 0, false };
@@ -249,6 +248,14 @@ static void check_rdma(struct check *check)
 	check_mtu(check, device->name, &state);
 	device->driver->close(device);
 	text_fini(&state);
+}
+
+static void check_rdma(struct check *check)
+{
+	char name[64];
+
+	for (uint32_t i = 0; text_list_item(check->settings->device, i, name, sizeof(name)); i++)
+		check_device(check, name);
 }
 
 /* The same rule by which kvraild chooses its socket. */

@@ -108,20 +108,33 @@ void status_models(const json_t *status, struct text *out)
 	table_fini(&table);
 }
 
+/* "2", or "1 of 2" where some are out. */
+static const char *rails_words(char *words, size_t size, const json_t *client)
+{
+	size_t all = json_array_size(status_array(client, "rails")), out = 0, i;
+	json_t *rail;
+
+	json_array_foreach(status_array(client, "rails"), i, rail)
+		out += strcmp(status_string(rail, "state"), "out") == 0;
+	snprintf(words, size, out ? "%zu of %zu" : "%zu", all - out, all);
+	return words;
+}
+
 static void append_clients(const json_t *status, struct text *out)
 {
 	struct table table = { 0, 0, 0, 0, false, NULL };
-	char in[TEXT_SHORT], sent[TEXT_SHORT], memory[TEXT_SHORT], age[32];
+	char in[TEXT_SHORT], sent[TEXT_SHORT], memory[TEXT_SHORT], age[32], rails[32];
 	json_t *client;
 	size_t i;
 
-	table_begin(&table, "CLIENT|PEER|TENANT|STATE|AGE>|REQUESTS>|STORED>|RETRIEVED>|MEMORY>");
+	table_begin(&table, "CLIENT|PEER|TENANT|STATE|RAILS>|AGE>|REQUESTS>|STORED>|RETRIEVED>|MEMORY>");
 	json_array_foreach(status_array(status, "clients"), i, client)
 	{
 		table_cell(&table, "%s", status_string(client, "name"));
 		table_cell(&table, "%s", status_string(client, "peer"));
 		table_cell(&table, "%s", status_string(client, "tenant"));
 		table_cell(&table, "%s", status_string(client, "state"));
+		table_cell(&table, "%s", rails_words(rails, sizeof(rails), client));
 		table_cell(&table, "%s", duration(age, status_real(client, "connected_seconds")));
 		table_cell(&table, "%" PRIu64, status_number(client, "requests"));
 		table_cell(&table, "%s", text_size(in, status_number(client, "bytes_in")));

@@ -53,7 +53,10 @@ struct daemon {
 	struct plan *topology;   /* likewise */
 	int allowed[CORES_MAX];  /* cores that the process was given */
 	uint32_t allowed_count;
-	struct verbs_device *remote, *local; /* NULL: no such clients */
+	struct verbs_device *remotes[WIRE_RAILS_MAX]; /* RDMA devices, as --device names them */
+	uint32_t remote_count;                        /* 0: no such clients */
+	struct verbs_device *local;                   /* NULL: no such clients */
+	uint16_t rail_costs[WIRE_RAILS_MAX * L1_AREAS_MAX];
 	struct l1_mapping memory[L1_AREAS_MAX];
 	struct keep_file kept;              /* --l1-keep: `memory` is its */
 	struct l1_area areas[L1_AREAS_MAX]; /* of that memory */
@@ -101,6 +104,8 @@ KVR_MUST_CHECK int daemon_start_listeners(struct daemon *daemon, char *detail, s
 void daemon_finish_listeners(struct daemon *daemon);
 /* device.c: what they reach the server through. */
 KVR_MUST_CHECK int daemon_start_devices(struct daemon *daemon, char *detail, size_t size);
+/* The one that a worker is at home on. */
+struct verbs_device *daemon_device_of(const struct daemon *daemon, uint32_t worker);
 void daemon_finish_devices(struct daemon *daemon);
 /* "http://127.0.0.1:9464" with the port that it really has. */
 void daemon_http_url(const struct daemon *daemon, char *out, size_t size);

@@ -4,13 +4,13 @@
 
 #include "app/kvraild/daemon.h"
 
-static void fill_nic(const struct daemon *daemon, struct verbs_open *options)
+static void fill_nic(const struct daemon *daemon, const char *name, struct verbs_open *options)
 {
 	const struct kvraild_worker_place *first = &daemon->plan->placement.workers[0];
 	const struct kvraild_settings *settings = daemon->settings;
 
-	options->device = settings->device[0] ? settings->device : first->device[0] ? first->device : NULL;
-	options->port = settings->device_port ? settings->device_port : settings->device[0] ? 0 : first->port;
+	options->device = name[0] ? name : first->device[0] ? first->device : NULL;
+	options->port = settings->device_port ? settings->device_port : name[0] ? 0 : first->port;
 	options->nic.address = daemon->plan->listen.host;
 	options->nic.gid_index_set = daemon->plan->gid_index_set;
 	options->nic.gid_index = daemon->plan->gid_index;
@@ -22,12 +22,42 @@ static void fill_nic(const struct daemon *daemon, struct verbs_open *options)
 	options->nic.rnr_timer = settings->rnr_timer;
 }
 
+/* All that --device names: one that can't be opened is an error, since who names it counts on it. */
 static int open_remote(struct daemon *daemon)
 {
-	struct verbs_open options = { .server = true };
+	char name[64];
+	int error = 0;
 
-	fill_nic(daemon, &options);
-	return verbs_nic.open(&options, &daemon->remote);
+	for (uint32_t i = 0; !error && text_list_item(daemon->settings->device, i, name, sizeof(name)); i++) {
+		struct verbs_open options = { .server = true };
+
+		if (i == WIRE_RAILS_MAX) {
+			log_error("--device: at most %u devices", WIRE_RAILS_MAX);
+			return -EINVAL;
+		}
+		fill_nic(daemon, name, &options);
+		error = verbs_nic.open(&options, &daemon->remotes[i]);
+		if (error)
+			daemon->remotes[i] = NULL;
+		else
+			daemon->remote_count++;
+	}
+	return error;
+}
+
+struct verbs_device *daemon_device_of(const struct daemon *daemon, uint32_t worker)
+{
+	const struct kvraild_worker_place *place = &daemon->plan->placement.workers[worker];
+	size_t length = strlen(place->device);
+
+	if (!place->remote)
+		return daemon->local;
+	for (uint32_t i = 0; length > 0 && i < daemon->remote_count; i++) {
+		if (strncmp(daemon->remotes[i]->name, place->device, length) == 0 &&
+			daemon->remotes[i]->name[length] == ' ')
+			return daemon->remotes[i];
+	}
+	return daemon->remotes[(daemon->local ? worker / 2 : worker) % daemon->remote_count];
 }
 
 static int open_local(struct daemon *daemon)
@@ -47,8 +77,11 @@ int daemon_start_devices(struct daemon *daemon, char *detail, size_t size)
 		daemon_finish_devices(daemon);
 		return error;
 	}
-	if (daemon->remote)
-		snprintf(detail, size, "%s: clients on other hosts, by RDMA%s", daemon->remote->name,
+	for (uint32_t i = 0; i < daemon->remote_count; i++)
+		snprintf(detail + strlen(detail), size - strlen(detail), "%s%s", i ? ", " : "",
+			daemon->remotes[i]->name);
+	if (daemon->remote_count > 0)
+		snprintf(detail + strlen(detail), size - strlen(detail), ": clients on other hosts, by RDMA%s",
 			daemon->local ? "; " : "");
 	if (daemon->local)
 		snprintf(detail + strlen(detail), size - strlen(detail), "%s: clients on this host, by shared memory",
@@ -58,11 +91,12 @@ int daemon_start_devices(struct daemon *daemon, char *detail, size_t size)
 
 void daemon_finish_devices(struct daemon *daemon)
 {
-	struct verbs_device *devices[] = { daemon->remote, daemon->local };
-
-	daemon->remote = daemon->local = NULL;
-	for (size_t i = 0; i < KVR_COUNT_OF(devices); i++) {
-		if (devices[i] && !daemon->forced)
-			devices[i]->driver->close(devices[i]);
+	for (uint32_t i = 0; i < daemon->remote_count; i++) {
+		if (!daemon->forced)
+			daemon->remotes[i]->driver->close(daemon->remotes[i]);
 	}
+	daemon->remote_count = 0;
+	if (daemon->local && !daemon->forced)
+		daemon->local->driver->close(daemon->local);
+	daemon->local = NULL;
 }

@@ -34,7 +34,7 @@ static const struct option_spec specs[] = {
 		"file with the bearer token of what changes something (POST /clear, /quota, /pin, /unpin), 16 characters at least; without it that is refused" },
 
 	{ "device", OPTION_TEXT, TEXT(device), NULL, NULL, NULL, "RDMA device",
-		"name of the device that --listen uses, as mlx5_0; default: the first that is active" },
+		"name of the device that --listen uses, as mlx5_0, or of several, as mlx5_0,mlx5_1, over which transfers are split; default: the first that is active" },
 	{ "device-port", OPTION_U32, AT(device_port), 0, "0", "0", "255", "RDMA device",
 		"port of the device; 0: the first that is active" },
 	{ "gid-index", OPTION_TEXT, TEXT(gid_index), "auto", NULL, NULL, "RDMA device",

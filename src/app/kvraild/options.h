@@ -30,7 +30,7 @@ struct kvraild_settings {
 	char socket_mode[8];
 	char listen[256];
 	bool trust_tcp;
-	char device[64];
+	char device[256];
 	uint32_t device_port;
 	char gid_index[16];
 	uint32_t path_mtu, service_level, traffic_class, rdma_timeout, rdma_retries, rnr_timer;

@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "poll/cores.h"
 
+#define RAIL_NEAR 1000u /* server_options.rail_costs */
+
 static void say_line(void *context, const char *text)
 {
 	(void)context;
@@ -126,6 +128,41 @@ static void before_worker(void *context, uint32_t worker)
 		log_debug("a worker's memory can't be asked for near its core: %s", strerror(-error));
 }
 
+/* The lowest node that a device is near to; -1: not known. */
+static int node_of(const struct daemon *daemon, const struct verbs_device *device)
+{
+	const struct machine *machine = daemon->machine;
+	size_t length = strcspn(device->name, " ");
+
+	for (uint32_t i = 0; machine && i < machine->nic_count; i++) {
+		const struct machine_nic *nic = &machine->nics[i];
+
+		if (strlen(nic->name) == length && strncmp(nic->name, device->name, length) == 0 && nic->nodes)
+			return machine->nodes[__builtin_ctzll(nic->nodes)].number;
+	}
+	return -1;
+}
+
+/* Memory of another node costs a rail more the farther it is: 21 against 10, as two sockets have it, a quarter. */
+static void place_rails(struct daemon *daemon, struct server_options *options)
+{
+	const uint32_t areas = daemon->area_count;
+
+	for (uint32_t k = 0; k < areas; k++) {
+		uint32_t distances[WIRE_RAILS_MAX], least = UINT32_MAX;
+
+		for (uint32_t i = 0; i < daemon->remote_count; i++) {
+			distances[i] = distance_of(
+				daemon, node_of(daemon, daemon->remotes[i]), daemon->areas[k].numa_node);
+			least = distances[i] < least ? distances[i] : least;
+		}
+		for (uint32_t i = 0; i < daemon->remote_count; i++)
+			daemon->rail_costs[i * areas + k] = (uint16_t)(RAIL_NEAR +
+				kvr_min_u64(25 * (uint64_t)(distances[i] - least), 4 * RAIL_NEAR));
+	}
+	options->rail_costs = daemon->rail_costs;
+}
+
 void daemon_place_areas(struct daemon *daemon, struct server_options *options)
 {
 	const struct kvraild_placement *placement = &daemon->plan->placement;
@@ -148,6 +185,7 @@ void daemon_place_areas(struct daemon *daemon, struct server_options *options)
 				daemon, daemon->areas[i].numa_node, daemon->areas[k].numa_node);
 	}
 	options->area_distances = daemon->area_distances;
+	place_rails(daemon, options);
 	if (daemon->machine && daemon->machine->node_count > 1) {
 		options->before_worker = before_worker;
 		options->before_worker_context = daemon;

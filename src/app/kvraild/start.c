@@ -185,7 +185,9 @@ static int start_server(struct daemon *daemon, char *detail)
 	server_options_default(&options);
 	options.worker_count = daemon->plan->placement.worker_count;
 	for (uint32_t i = 0; i < options.worker_count; i++)
-		options.devices[i] = daemon->plan->placement.workers[i].remote ? daemon->remote : daemon->local;
+		options.devices[i] = daemon_device_of(daemon, i);
+	options.rail_count = daemon->remote_count > 1 ? daemon->remote_count : 0;
+	memcpy(options.rails, daemon->remotes, options.rail_count * sizeof(options.rails[0]));
 	daemon_place_areas(daemon, &options);
 	options.keep = daemon->kept.keep;
 	options.chunk_tokens = settings->chunk_tokens;
@@ -269,8 +271,8 @@ static void fill_sources(struct daemon *daemon)
 		sources->workers[i].counters = worker_counters(server_worker(daemon->server, i));
 		sources->workers[i].device = worker_device(server_worker(daemon->server, i))->name;
 	}
-	if (daemon->remote)
-		sources->devices[sources->device_count++] = daemon->remote;
+	for (uint32_t i = 0; i < daemon->remote_count; i++)
+		sources->devices[sources->device_count++] = daemon->remotes[i];
 	if (daemon->local)
 		sources->devices[sources->device_count++] = daemon->local;
 	sources->loop_count = daemon->loop_count;

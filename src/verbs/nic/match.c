@@ -60,7 +60,8 @@ static uint32_t network_bits(const union ibv_gid *gid)
 			bits = mask_bits(entry, gid);
 		freeifaddrs(all);
 	}
-	if (bits > 0)
+	/* An address alone (/32) says nothing of its neighbours. */
+	if (bits > 0 && bits < 8 * sizeof(gid->raw))
 		return bits;
 	return is_v4(gid) ? MAPPED_BITS + FALLBACK_BITS_V4 : FALLBACK_BITS_V6;
 }
