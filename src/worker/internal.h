@@ -46,7 +46,10 @@ KVR_BEGIN_C
 #define WORKER_REFUSALS_MAX 1024 /* posts refused in a row, with nothing in flight: the queue pair is broken */
 #define WORKER_RAIL_MARKS 32     /* parts of transfers under way on one further rail of a connection */
 #define WORKER_RAIL_TURNS 4      /* parts that a connection gives to further rails in one turn */
-#define WORKER_RAIL_BYTES (UINT32_C(256) << 10) /* of one part: where a transfer is cut between rails */
+#define WORKER_RAIL_BYTES (UINT32_C(256) << 10)      /* of one part: where a transfer is cut between rails */
+#define WORKER_RAIL_PATIENCE_NS UINT64_C(2000000000) /* a rail that completes nothing for so long is out ... */
+#define WORKER_RAIL_PATIENCE 16                      /* ... or so many times what is under way should take */
+#define WORKER_RAIL_LOOK_NS UINT64_C(100000000)
 #define WORKER_RAIL_EXTRA_NS 4000  /* what a part on a further rail takes longer: a reply waits for its completion */
 #define WORKER_RAIL_PS_PER_BYTE 40 /* 25 GB/s: until anything was measured */
 #define WORKER_RAIL_PS_PER_BYTE_MAX UINT64_C(10000000)
@@ -153,6 +156,7 @@ struct rail {
 	uint32_t mark_first, mark_count;
 	uint32_t mark_sequence; /* of the first mark: the low half of its wr_id */
 	uint32_t redo_left;     /* marks of it in endpoint->redo */
+	uint64_t progress_ns;   /* when something was begun on it while it was empty, or completed */
 	struct rail_mark marks[WORKER_RAIL_MARKS];
 };
 
@@ -282,6 +286,7 @@ struct worker {
 	struct rail *rails; /* [endpoint * (track_count - 1) + track - 1] */
 	uint32_t rail_count;
 	uint32_t probing;                /* rails that are */
+	uint64_t rails_look_ns;          /* when the next look is at those that complete nothing */
 	struct list_node rails_draining; /* failed and not idle */
 
 	uint8_t *memory; /* one region: receive buffers, reply buffers, large buffers, a word for each slot */
@@ -408,6 +413,8 @@ static inline uint64_t rail_next_id(const struct rail *rail)
 {
 	return (uint64_t)rail->index << 32 | (rail->mark_sequence + rail->mark_count);
 }
+/* What is under way on its device should be through by then. */
+uint64_t rail_patience_ns(const struct worker *worker, const struct rail *rail);
 /* A part, or the probe, is about to be posted. */
 void rail_push_mark(struct worker *worker, struct rail *rail, const struct rail_mark *mark);
 /* A part has completed, or is not to be repeated. */

@@ -232,6 +232,7 @@ static void completed(struct worker *worker, struct rail *rail)
 	struct rail_mark mark = *rail_mark_at(rail, 0);
 	struct endpoint *endpoint = rail->endpoint;
 
+	rail->progress_ns = worker->now_ns;
 	rail->mark_first = (rail->mark_first + 1) % WORKER_RAIL_MARKS;
 	rail->mark_count--;
 	rail->mark_sequence++;
@@ -278,6 +279,20 @@ static bool poll_track(struct worker *worker, struct track *track)
 	return true;
 }
 
+/* A device that neither completes nor fails what it has would hold up requests for ever. */
+static void look_for_stuck(struct worker *worker)
+{
+	worker->rails_look_ns = worker->now_ns + WORKER_RAIL_LOOK_NS;
+	for (uint32_t i = 0; i < worker->rail_count; i++) {
+		struct rail *rail = &worker->rails[i];
+
+		if ((rail->state != RAIL_LIVE && rail->state != RAIL_PROBING) || rail->mark_count == 0)
+			continue;
+		if (worker->now_ns - rail->progress_ns >= rail_patience_ns(worker, rail))
+			rail_fail(worker, rail, "nothing of it completes, parts", rail->mark_count);
+	}
+}
+
 bool rails_step(struct worker *worker)
 {
 	bool draining = !list_empty(&worker->rails_draining), busy = false;
@@ -287,6 +302,8 @@ bool rails_step(struct worker *worker)
 		if (worker->tracks[i].outstanding > 0 || draining)
 			busy |= poll_track(worker, &worker->tracks[i]);
 	}
+	if (worker->now_ns >= worker->rails_look_ns)
+		look_for_stuck(worker);
 	list_init(&seen);
 	for (unsigned i = 0; i < WORKER_TURNS_MAX && !list_empty(&worker->rails_draining); i++)
 		list_add_last(&seen, list_pop_first(&worker->rails_draining));

@@ -221,12 +221,22 @@ bool rails_home_first(
 	return !rail;
 }
 
+uint64_t rail_patience_ns(const struct worker *worker, const struct rail *rail)
+{
+	const struct track *track = &worker->tracks[rail->track];
+
+	return kvr_max_u64(
+		WORKER_RAIL_PATIENCE_NS, track->bytes_in_flight * rate_of(worker, track) / 1000 * WORKER_RAIL_PATIENCE);
+}
+
 void rail_push_mark(struct worker *worker, struct rail *rail, const struct rail_mark *mark)
 {
 	struct rail_mark *place = rail_mark_at(rail, rail->mark_count++);
 
 	*place = *mark;
 	place->rail = rail;
+	if (rail->mark_count == 1)
+		rail->progress_ns = worker->now_ns;
 	list_init(&place->node);
 	rail->places_used += mark->wrs;
 	rail->reads_in_flight += mark->reads;

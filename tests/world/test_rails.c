@@ -380,6 +380,37 @@ static void a_reply_waits_until_a_lost_rail_takes_nothing_any_more(void **state)
 	slice_stop(&slice);
 }
 
+/* A link that neither carries nor breaks, as that of a port that has gone down under soft-RoCE. */
+static void stall_in_the_middle(struct slice *slice, void *context)
+{
+	struct cutter *cutter = context;
+
+	if (cutter->done || counters_of(slice)->rail_jobs_total < cutter->jobs)
+		return;
+	cutter->done = true;
+	sim_fabric_stall_device(slice->fabric, slice->clients[0].rails[0], true);
+}
+
+static void a_rail_that_is_stuck_is_taken_out(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 10; seed++) {
+		struct cutter cutter = { .jobs = 5 + seed };
+		struct slice slice;
+
+		begin(&slice, seed, 2);
+		slice.every_turn = stall_in_the_middle;
+		slice.context = &cutter;
+		for (uint32_t i = 1; i <= 12; i++)
+			move(&slice, i);
+		assert_true(cutter.done);
+		assert_int_equal(counters_of(&slice)->rails_lost_total, 1);
+		assert_true(counters_of(&slice)->rail_jobs_repeated_total > 0);
+		assert_int_equal(counters_of(&slice)->connections_lost_total, 0);
+		slice_stop(&slice);
+	}
+}
+
 static void a_canceled_transfer_ends_although_a_rail_fails(void **state)
 {
 	uint32_t canceled = 0;
@@ -428,6 +459,7 @@ int main(void)
 		cmocka_unit_test(clients_with_rails_die_leave_and_are_drained),
 		cmocka_unit_test(rails_that_come_and_go_never_hurt_a_request),
 		cmocka_unit_test(a_reply_waits_until_a_lost_rail_takes_nothing_any_more),
+		cmocka_unit_test(a_rail_that_is_stuck_is_taken_out),
 		cmocka_unit_test(a_canceled_transfer_ends_although_a_rail_fails),
 	};
 
