@@ -50,7 +50,7 @@ struct verbs_device *daemon_device_of(const struct daemon *daemon, uint32_t work
 	const struct kvraild_worker_place *place = &daemon->plan->placement.workers[worker];
 	size_t length = strlen(place->device);
 
-	if (!place->remote)
+	if (!place->remote || daemon->remote_count == 0)
 		return daemon->local;
 	for (uint32_t i = 0; length > 0 && i < daemon->remote_count; i++) {
 		if (strncmp(daemon->remotes[i]->name, place->device, length) == 0 &&
@@ -92,7 +92,7 @@ int daemon_start_devices(struct daemon *daemon, char *detail, size_t size)
 void daemon_finish_devices(struct daemon *daemon)
 {
 	for (uint32_t i = 0; i < daemon->remote_count; i++) {
-		if (!daemon->forced)
+		if (daemon->remotes[i] && !daemon->forced)
 			daemon->remotes[i]->driver->close(daemon->remotes[i]);
 	}
 	daemon->remote_count = 0;
