@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "tier/redis_protocol.h"
 
 bool redis_installed(void)
@@ -147,6 +148,8 @@ struct l2_adapter *redis_open(const struct redis_server *server, struct redis_ad
 
 	if (!options.where)
 		options.where = server->socket;
+	if (!options.timeout_ns)
+		options.timeout_ns = 60 * KVR_SECOND; /* the host may be busy */
 	if (redis_adapter_open(&options, &adapter, error, sizeof(error)) != 0)
 		fail_msg("%s", error);
 	return adapter;

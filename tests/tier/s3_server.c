@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
+
 #define PROGRAM KVRAIL_SOURCE_DIR "/tests/tier/s3_server.py"
 
 bool s3_server_start(struct s3_server *server)
@@ -113,7 +115,9 @@ int s3_server_count(const struct s3_server *server, const char *name)
 struct s3_adapter_options s3_server_options(const struct s3_server *server, struct s3_credentials *credentials)
 {
 	*credentials = (struct s3_credentials){ "AKIDEXAMPLE", "SECRETEXAMPLE", "", "us-test-1" };
-	return (struct s3_adapter_options){
-		.where = "bucket/kv/", .endpoint = server->endpoint, .credentials = credentials, .retry_ns = 1
-	};
+	return (struct s3_adapter_options){ .where = "bucket/kv/",
+		.endpoint = server->endpoint,
+		.credentials = credentials,
+		.timeout_ns = 60 * KVR_SECOND, /* the host may be busy */
+		.retry_ns = 1 };
 }
