@@ -17,7 +17,13 @@
 
 /* ---- a step ----------------------------------------------------------------------------------------------------- */
 
-/* Rare things: the server is told to go, a proof over TCP, a place of L2 that fails or whose bytes have changed. */
+static void cleared(void *context, struct clear_job *job)
+{
+	(void)job;
+	((struct world *)context)->clearing = false;
+}
+
+/* Rare things: the server is told to go, the operator clears L1 (a client's CLEAR reaches L2, too), a proof over TCP, a place of L2 that fails or whose bytes have changed. */
 static void trouble(struct world *world, struct guest *guest, uint32_t how)
 {
 	if (how > 200) {
@@ -27,6 +33,10 @@ static void trouble(struct world *world, struct guest *guest, uint32_t how)
 	} else if (how > 150) {
 		world->place_faults.down = !world->place_faults.down;
 		sim_adapter_set(world->l2.adapters[0], &world->place_faults, false);
+	} else if (how == 149) {
+		if (!world->clearing &&
+			control_request_clear(server_control(world->server), &world->clear, true, cleared, world) == 0)
+			world->clearing = true;
 	} else {
 		say_authenticate(world, guest);
 	}

@@ -49,6 +49,8 @@ struct world {
 	struct l2_options l2;
 	struct guest guests[GUESTS];
 	bool draining;
+	struct clear_job clear; /* the operator's, while `clearing` */
+	bool clearing;
 };
 
 static inline void demand(bool holds)
