@@ -23,7 +23,8 @@ static void cleared(void *context, struct clear_job *job)
 	((struct world *)context)->clearing = false;
 }
 
-/* Rare things: the server is told to go, the operator clears L1 (a client's CLEAR reaches L2, too), a proof over TCP, a place of L2 that fails or whose bytes have changed. */
+/* Rare things: the server is told to go, the operator clears L1 (a client's CLEAR reaches L2, too), a proof over TCP, a
+ * place of L2 that fails or whose bytes have changed. */
 static void trouble(struct world *world, struct guest *guest, uint32_t how)
 {
 	if (how > 200) {
