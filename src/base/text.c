@@ -138,6 +138,25 @@ void text_append_json_string(struct text *text, const char *string)
 	text_append_bytes(text, "\"", 1);
 }
 
+void text_append_label(struct text *text, const char *string)
+{
+	const unsigned char *at = (const unsigned char *)string;
+
+	while (*at) {
+		size_t length = utf8_length(at);
+
+		if (length == 0)
+			text_append_bytes(text, "\xef\xbf\xbd", 3);
+		else if (*at == '\n')
+			text_append_bytes(text, "\\n", 2);
+		else if (*at == '"' || *at == '\\')
+			text_append(text, "\\%c", *at);
+		else
+			text_append_bytes(text, at, length);
+		at += length ? length : 1;
+	}
+}
+
 void text_fini(struct text *text)
 {
 	free(text->bytes);

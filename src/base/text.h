@@ -24,6 +24,9 @@ void text_append(struct text *text, const char *format, ...) KVR_PRINTF(2, 3);
 void text_append_bytes(struct text *text, const void *bytes, size_t length);
 /* A JSON string with quotes and escapes; bytes that are no UTF-8 are replaced by U+FFFD. */
 void text_append_json_string(struct text *text, const char *string);
+/* The value of a Prometheus label, without its quotes: escapes, and U+FFFD for what is no UTF-8, of which one byte loses
+ * the whole page. */
+void text_append_label(struct text *text, const char *string);
 void text_fini(struct text *text);
 
 /* Copies what fits, always terminated; size >= 1. */

@@ -56,8 +56,12 @@ static const char *copy_where(struct place *place, const char *at, const char *e
 	if (at == end)
 		return "there is no place behind the kind";
 	while (at < end) {
-		char c = take_byte(&at, end);
+		char c;
 
+		/* Who writes & for ? means options: as a part of the place they would be dropped without a word. */
+		if (*at == '&')
+			return "options begin with ?, not with & (%26 is an & of the place)";
+		c = take_byte(&at, end);
 		if (!c)
 			return "a % is followed by two digits of a printable character";
 		if (!put(place->where, sizeof(place->where), &length, c))

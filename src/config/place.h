@@ -3,7 +3,7 @@
  *
  *     file:/var/cache/kvrail?size=100GiB&reserve=10GiB
  *
- * %XX stands for a byte in WHERE and in values. What the names mean is an option table of the kind: `options` is text for
+ * %XX stands for a byte in WHERE and in values; WHERE has no & but as %26. What the names mean is an option table of the kind: `options` is text for
  * option_read_text, so that types, ranges and messages are those of every other option.
  */
 #ifndef KVRAIL_CONFIG_PLACE_H

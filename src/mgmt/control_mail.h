@@ -182,6 +182,7 @@ struct status_snapshot {
 	struct status_model {
 		char name[WIRE_NAME_MAX + 1];
 		char dtype[64];
+		char key[17]; /* the beginning of the identity's hash, which tells models of one name apart */
 		uint32_t tenant, world_size, readers, registrations;
 		uint64_t token_bytes; /* of one rank; pitfalls O09 */
 		uint64_t chunks;

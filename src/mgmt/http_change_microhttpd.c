@@ -97,9 +97,14 @@ static bool http_argument(
 
 static bool http_tenant(struct http_request *request, uint32_t *tenant, char name[64], enum MHD_Result *result)
 {
+	bool given = MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, "tenant") != NULL;
+
 	if (!http_argument(request, "tenant", name, 64, result))
 		return false;
-	*tenant = control_find_tenant(request->http->options.control, name[0] ? name : "default");
+	/* An empty one is a variable that a script did not set, not the default tenant. */
+	if (!given)
+		text_copy(name, 64, "default");
+	*tenant = control_find_tenant(request->http->options.control, name);
 	if (*tenant != UINT32_MAX)
 		return true;
 	*result = http_answer_words(request, MHD_HTTP_NOT_FOUND, "there is no tenant \"%s\"", name);
@@ -228,7 +233,7 @@ enum MHD_Result http_handle_quota(struct http_request *request)
 	if (why)
 		return http_answer_words(request, MHD_HTTP_BAD_REQUEST, "quota \"%s\": %s", quota, why);
 	http->quota = job;
-	text_copy(http->quota_tenant, sizeof(http->quota_tenant), tenant[0] ? tenant : "default");
+	text_copy(http->quota_tenant, sizeof(http->quota_tenant), tenant);
 	result = http_change_begun(
 		request, "quota", control_request_quota(http->options.control, &http->quota, quota_done, http));
 	if (http->changing)

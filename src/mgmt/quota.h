@@ -9,6 +9,7 @@
 KVR_BEGIN_C
 
 #define QUOTA_TEXT_MAX 64
+#define QUOTA_BYTES_MAX (UINT64_C(64) << 40)
 
 /* "SOFT:HARD", each a size or "none". NULL, or why it makes no sense, to stand behind it in a message. */
 const char *quota_parse(const char *text, struct cache_quota *quota);

@@ -12,6 +12,9 @@ static const char *parse_limit(const char *text, uint64_t *bytes)
 
 		return why ? why : "write SOFT:HARD, each a size as 4GiB, or none";
 	}
+	/* As the largest L1; and a number above 2^63 is none to many readers of JSON. */
+	if (*bytes > QUOTA_BYTES_MAX)
+		return "a limit is at most 64 TiB: write none for no limit";
 	/* Who writes 0 may mean either: nothing at all, or no limit. */
 	return *bytes > 0 ? NULL : "0 is no limit to store under: write none for no limit";
 }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 static void fill_model(struct management *management, const struct model *model, struct status_model *status)
 {
 	uint64_t object_bytes = 0;
@@ -10,6 +12,7 @@ static void fill_model(struct management *management, const struct model *model,
 		object_bytes = model->part_bytes[rank];
 	memcpy(status->name, model->name, sizeof(status->name));
 	memcpy(status->dtype, model->dtype, sizeof(status->dtype));
+	text_hex(status->key, model->key, (sizeof(status->key) - 1) / 2);
 	status->tenant = model->tenant;
 	status->world_size = model->world_size;
 	status->readers = model->readers;

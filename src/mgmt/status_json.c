@@ -208,6 +208,7 @@ static void models_json(const struct status_sources *sources, const struct statu
 		open_object(out, NULL);
 		string(out, "name", model->name);
 		string(out, "dtype", model->dtype);
+		string(out, "key", model->key);
 		string(out, "tenant", tenant_name(sources, model->tenant));
 		number(out, "world_size", model->world_size);
 		number(out, "readers", model->readers);

@@ -26,12 +26,7 @@ static void seconds(struct text *out, uint64_t ns)
 static void label(struct text *out, const char *name, const char *value)
 {
 	text_append(out, "%s=\"", name);
-	for (; *value; value++) {
-		if (*value == '\n')
-			text_append(out, "\\n");
-		else
-			text_append(out, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
-	}
+	text_append_label(out, value);
 	text_append(out, "\"");
 }
 
@@ -331,7 +326,9 @@ static void model_metrics(
 			text_append(out, ",");
 			label(out, "tenant",
 				model->tenant < sources->tenant_count ? sources->tenants[model->tenant].name : "?");
-			text_append(out, ",world_size=\"%" PRIu32 "\"} %" PRIu64 "\n", model->world_size, values[i]);
+			/* The other labels may be those of several models. */
+			text_append(out, ",key=\"%s\",world_size=\"%" PRIu32 "\"} %" PRIu64 "\n", model->key,
+				model->world_size, values[i]);
 		}
 	}
 }

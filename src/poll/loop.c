@@ -320,7 +320,9 @@ static void loop_raise(struct loop *loop)
 	if (loop->options.priority == 0)
 		return;
 	if (loop->core < 0) {
-		log_warn("%s: no real-time priority without a core of its own", loop->options.name);
+		log_warn(
+			"%s: no real-time priority %d without a core of its own: give it one (option cores), or leave the priority out",
+			loop->options.name, loop->options.priority);
 		return;
 	}
 	error = fault_point("loop/priority") ? EPERM : pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter);

@@ -63,7 +63,14 @@ static void fail(struct l2 *l2, struct l2_place *place, int error)
 	place->cleared = true;
 	l2->clear.failed++;
 	kvr_counter_add(&l2->counters->clear_failed, 1);
-	if (log_rate_pass(&l2->clear_log, l2->now_ns, KVR_SECOND, &squashed))
+	if (!log_rate_pass(&l2->clear_log, l2->now_ns, KVR_SECOND, &squashed))
+		return;
+	if (error == -EOPNOTSUPP)
+		log_warn(
+			"L2: %s is a place that is not cleared: what is there may come back. Remove its objects by hand "
+			"while no server uses it",
+			place->adapter->name);
+	else
 		log_warn("L2: %s could not be cleared (%s): what is there may come back. Clear again when it works, or "
 			 "remove its objects by hand while no server uses it",
 			place->adapter->name, strerror(-error));

@@ -113,6 +113,13 @@ static void what_cannot_be_set_is_refused_by_the_server(void **state)
 	fixture_init(&fixture, "25");
 	assert_int_equal(CTL(&fixture, "quota", "--quota", "none:0"), 1);
 	assert_says(&fixture.err, "/quota: 400: quota \"none:0\": 0 is no limit to store under");
+	/* One above 2^63 would make /status no JSON to kvrailctl itself. */
+	assert_int_equal(CTL(&fixture, "quota", "--quota", "none:18446744073709551615"), 1);
+	assert_says(&fixture.err, "a limit is at most 64 TiB: write none for no limit");
+	assert_int_equal(CTL(&fixture, "quota", "--quota", "64TiB:64TiB"), 0);
+	/* A variable that a script has not set is not the default tenant. */
+	assert_int_equal(CTL(&fixture, "quota", "--quota", "none:1GiB", "--tenant", ""), 1);
+	assert_says(&fixture.err, "/quota: 404: there is no tenant \"\"");
 	assert_int_equal(CTL(&fixture, "quota", "--quota", "none:1GiB", "--tenant", "a b&c"), 1);
 	assert_says(&fixture.err, "/quota: 404: there is no tenant \"a b&c\"");
 	write_file(fixture.token_file, "fedcba9876543210\n", 0600);
@@ -179,6 +186,9 @@ static void pins_keep_to_the_limit_and_say_so(void **state)
 	assert_int_equal(CTL(&fixture, "pin", "--name", "p", "--model", "small", "--tokens", fixture.tokens), 1);
 	assert_says(&fixture.err, "token 1 is no number below 2^32");
 	assert_int_equal(CTL(&fixture, "pin", "--tokens", fixture.tokens), 2);
+	/* Who forgets the file is not to believe that anything was pinned. */
+	assert_int_equal(CTL(&fixture, "pin", "--name", "p", "--model", "small"), 2);
+	assert_says(&fixture.err, "pin needs --tokens");
 	assert_int_equal(CTL(&fixture, "unpin"), 2);
 	fixture_fini(&fixture);
 }

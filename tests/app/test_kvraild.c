@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cmocka_all.h"
@@ -474,6 +475,24 @@ static void sighup_changes_nothing_and_says_so(void **state)
 	assert_int_equal(http_ask(fixture->server.port, "GET", "/readyz", "", NULL), 200);
 }
 
+/* Whoever sends thousands, seen one by one, does not fill the log. */
+static void many_sighups_are_a_line_a_second(void **state)
+{
+	const struct fixture *fixture = *state;
+	unsigned before = server_process_logged(&fixture->server, "SIGHUP: ");
+	struct timespec begin, end;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (unsigned i = 0; i < 50; i++) {
+		assert_int_equal(kill(fixture->server.pid, SIGHUP), 0);
+		/* The control thread that answers has seen the signal. */
+		assert_int_equal(http_ask(fixture->server.port, "GET", "/healthz", "", NULL), 200);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	assert_true(server_process_logged(&fixture->server, "SIGHUP: ") - before <=
+		(unsigned)(end.tv_sec - begin.tv_sec) + 2);
+}
+
 /* pitfalls C18: with clients in every state the server leaves in peace, and leaves nothing behind. */
 static void sigterm_leaves_nothing_behind_with_clients_connected(void **state)
 {
@@ -515,13 +534,14 @@ static void without_time_to_drain_clients_are_cut_off_and_counted(void **state)
 	assert_true(server_process_clean(&server));
 }
 
-static void a_second_server_follows_a_killed_one_on_the_same_socket(void **state)
+/* Signals that nobody handles end a server as SIGKILL does: its socket stays behind, and is no hindrance. */
+static void a_second_server_follows_one_that_died_of(int signal)
 {
 	struct server_process first, second;
 
-	(void)state;
 	SERVER_START(&first, "--http", "off");
-	assert_int_equal(server_process_stop(&first, SIGKILL), 128 + SIGKILL);
+	assert_int_equal(server_process_stop(&first, signal), 128 + signal);
+	assert_int_equal(access(first.socket, F_OK), 0);
 	SERVER_START(&second, "--socket", first.socket, "--http", "off");
 	assert_non_null(strstr(second.ready, first.socket));
 	assert_non_null(strstr(second.ready, ", no http"));
@@ -535,6 +555,15 @@ static void a_second_server_follows_a_killed_one_on_the_same_socket(void **state
 		assert_int_equal(rmdir(folder), 0);
 	}
 	assert_true(server_process_clean(&first));
+}
+
+static void a_second_server_follows_a_killed_one_on_the_same_socket(void **state)
+{
+	static const int signals[] = { SIGKILL, SIGUSR1, SIGUSR2, SIGALRM };
+
+	(void)state;
+	for (size_t i = 0; i < KVR_COUNT_OF(signals); i++)
+		a_second_server_follows_one_that_died_of(signals[i]);
 }
 
 static void threads_apart_on_given_cores_serve_as_well(void **state)
@@ -591,6 +620,7 @@ int main(void)
 		cmocka_unit_test(a_port_in_use_is_refused_before_memory_is_taken),
 		cmocka_unit_test(a_path_that_is_no_socket_is_not_touched),
 		cmocka_unit_test(sighup_changes_nothing_and_says_so),
+		cmocka_unit_test(many_sighups_are_a_line_a_second),
 	};
 	const struct CMUnitTest alone[] = {
 		cmocka_unit_test(sigterm_leaves_nothing_behind_with_clients_connected),

@@ -458,7 +458,11 @@ static void labels_are_escaped_as_the_text_format_asks(void **state)
 	struct text page = { NULL, 0, 0, false };
 
 	memset(&snapshot, 0, sizeof(snapshot));
-	snapshot.model_count = 1;
+	snapshot.model_count = 2;
+	strcpy(snapshot.model[0].key, "0123456789abcdef");
+	strcpy(snapshot.model[1].key, "123456789abcdef0");
+	/* A client's name in Latin 1, and half a character at its end. */
+	strcpy(snapshot.model[1].name, "caf\xe9 caf\xc3\xa9 \xe2\x82");
 	strcpy(snapshot.model[0].name, "a\"b\\c\nd");
 	strcpy(snapshot.model[0].dtype, "bf16");
 	snapshot.model[0].world_size = 2;
@@ -467,7 +471,11 @@ static void labels_are_escaped_as_the_text_format_asks(void **state)
 	snapshot.l1.total_bytes = 1000000;
 	status_page_metrics(&rig->sources, &snapshot, NULL, rig->now_ns + 1500 * KVR_MS, &page);
 	assert_non_null(strstr(page.bytes,
-		"\nkvrail_model_chunks{model=\"a\\\"b\\\\c\\nd\",dtype=\"bf16\",tenant=\"default\",world_size=\"2\"} 3\n"));
+		"\nkvrail_model_chunks{model=\"a\\\"b\\\\c\\nd\",dtype=\"bf16\",tenant=\"default\",key=\"0123456789abcdef\","
+		"world_size=\"2\"} 3\n"));
+	assert_non_null(strstr(page.bytes,
+		"\nkvrail_model_chunks{model=\"caf\xef\xbf\xbd caf\xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\",dtype=\"\","
+		"tenant=\"default\",key=\"123456789abcdef0\",world_size=\"0\"} 0\n"));
 	/* pitfalls O09: 1000 bytes a rank, two ranks. */
 	assert_non_null(strstr(page.bytes, "world_size=\"2\"} 500\n"));
 	assert_non_null(strstr(page.bytes, "\nkvrail_loop_busy_turns_total{loop=\"a \\\"loop\\\"\\\\\"} 0\n"));

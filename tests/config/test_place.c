@@ -49,6 +49,8 @@ static void what_is_no_place_is_refused_with_the_reason(void **state)
 		{ "file:/x?size=1&", "name=value" },
 		{ "file:/x?SIZE=1", "small letters" },
 		{ "file:/x?a=1\nb=2", "printable" },
+		{ "file:/x&size=1GiB", "begin with ?" },
+		{ "file:/x&y?size=1GiB", "begin with ?" },
 		{ "file:/x%2", "printable" },
 		{ "file:/x%zz", "printable" },
 		{ "file:/x%00", "printable" },

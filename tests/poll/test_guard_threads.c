@@ -159,7 +159,8 @@ static void a_priority_without_the_right_is_refused_and_the_thread_runs(void **s
 	loop_destroy(&loop);
 	/* Nor without a core of its own, which it would take from all else. */
 	loop = start("urgent", -1, 10);
-	assert_string_equal(line, "urgent: no real-time priority without a core of its own");
+	assert_string_equal(line,
+		"urgent: no real-time priority 10 without a core of its own: give it one (option cores), or leave the priority out");
 	assert_int_equal(loop_priority(loop), 0);
 	log_set_sink(NULL, NULL);
 	loop_destroy(&loop);

@@ -242,7 +242,7 @@ def test_no_session_and_no_lock_stays(server: Server, backend: KvrailStorage, po
 
 def test_other_keys_than_digests_are_keys_too(backend: KvrailStorage, pool: HostPool) -> None:
     pool.fill(0, 9)
-    for name in ("page", "x" * 64, "g" + "0" * 63):
+    for name in ("page", "x" * 64, "g" + "0" * 63, "a0 " * 21 + " "):
         assert backend.batch_set_v1([name], slots(0)) == [True]
         assert backend.exists(name)
     assert not backend.exists("pages")

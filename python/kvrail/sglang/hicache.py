@@ -212,7 +212,9 @@ def _digest(key: str) -> bytes:
     """SGLang's keys are SHA-256 over a page's tokens and all before them, in hexadecimal; other keys become one."""
     if len(key) == 2 * DIGEST_BYTES:
         try:
-            return bytes.fromhex(key)
+            digest = bytes.fromhex(key)
+            if len(digest) == DIGEST_BYTES:  # blanks are no digits, but no error either
+                return digest
         except ValueError:
             pass
     return hashlib.sha256(key.encode()).digest()

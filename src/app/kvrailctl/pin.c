@@ -123,6 +123,11 @@ int kvrailctl_pin(const struct kvrailctl_settings *settings)
 	json_t *status = NULL;
 	int code = PROGRAM_FAILED;
 
+	if (!settings->tokens[0] && (settings->pin_name[0] || settings->model[0])) {
+		kvrailctl_complain(
+			"pin needs --tokens, a file with the prefix; without --name and --model, too, it lists pins");
+		return PROGRAM_USAGE;
+	}
 	if (settings->tokens[0] && (!settings->pin_name[0] || !settings->model[0])) {
 		kvrailctl_complain("pin --tokens needs --name, what the pin is to be called, and --model");
 		return PROGRAM_USAGE;

@@ -84,7 +84,7 @@ struct daemon {
 	/* the control thread's */
 	uint64_t control_ns; /* of the control object's last step */
 	int spare_fd;        /* given up to turn a client away when there are no descriptors left */
-	struct log_rate accept_log;
+	struct log_rate accept_log, reload_log;
 	uint64_t drain_until_ns; /* 0: not draining */
 	int seen_leave, seen_reload;
 	bool forced; /* it left before all had ended */

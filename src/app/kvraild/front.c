@@ -192,9 +192,11 @@ static bool look_at_signals(struct daemon *daemon, uint64_t now_ns)
 	int leave = kvr_load_relaxed(&daemon_signals.leave);
 	int reload = kvr_load_relaxed(&daemon_signals.reload);
 	bool news = leave != daemon->seen_leave || reload != daemon->seen_reload;
+	uint64_t squashed;
 
-	if (reload != daemon->seen_reload)
-		log_info("SIGHUP: options are read at start alone, nothing changes");
+	if (reload != daemon->seen_reload && log_rate_pass(&daemon->reload_log, now_ns, KVR_SECOND, &squashed))
+		log_info("SIGHUP: options are read at start alone, nothing changes (%llu more such)",
+			(unsigned long long)squashed);
 	daemon->seen_reload = reload;
 	if (leave > 0 && !daemon->drain_until_ns)
 		daemon_drain(daemon, now_ns);
