@@ -14,7 +14,6 @@
 #include "app/process.h"
 #include "base/cmocka_all.h"
 
-
 static struct server_process server;
 static char directory[64], option[128];
 static const char sample[] = KVRAIL_SOURCE_DIR "/tests/traces/sample.jsonl";

@@ -13,6 +13,7 @@
 
 #define STEPS_MAX 200u
 #define L1_BYTES (2 * L1_PAGE_BYTES)
+#define SMALL_QUOTA 8192
 #define DRAIN_TURNS 200000u
 
 /* ---- a step ----------------------------------------------------------------------------------------------------- */
@@ -101,6 +102,7 @@ static void begin_l2(struct world *world)
 
 static void begin(struct world *world)
 {
+	static const char names[TENANTS][sizeof("guest")] = { "house", "guest", "small" };
 	struct server_options *options = &world->options;
 	struct verbs_open open;
 
@@ -114,12 +116,14 @@ static void begin(struct world *world)
 	demand(world->area.address != NULL);
 	world->area.bytes = L1_BYTES;
 	world->area.numa_node = -1;
-	for (uint32_t t = 0; t < 2; t++) {
-		memcpy(world->tenants[t].name, t ? "guest" : "house", sizeof("guest"));
+	for (uint32_t t = 0; t < TENANTS; t++) {
+		memcpy(world->tenants[t].name, names[t], sizeof("guest"));
 		world->tenants[t].by_uid = true;
 		world->tenants[t].uid = 1000 + t;
 		world->tenants[t].may_clear = t == 0;
 	}
+	/* A few objects, at most: less than there is room for. */
+	world->tenants[2].quota = (struct tenant_quota){ .own = true, .quota = { SMALL_QUOTA, SMALL_QUOTA } };
 	world->tenants[0].secret_length = sizeof(SECRET) - 1;
 	memcpy(world->tenants[0].secret, SECRET, sizeof(SECRET) - 1);
 	memcpy(world->tenants[0].key_name, SECRET_KEY, sizeof(SECRET_KEY));
@@ -144,7 +148,7 @@ static void begin(struct world *world)
 	options->helper_threads = 0;
 	options->boot_id = options->seed = 99;
 	options->tenants = world->tenants;
-	options->tenant_count = 2;
+	options->tenant_count = TENANTS;
 	demand(server_create(options, &world->server) == 0);
 }
 

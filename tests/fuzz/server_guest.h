@@ -1,5 +1,6 @@
 /* server_guest.h - raw clients of the fuzz target `server`: what they hear is checked, what they say comes from the input. */
 #ifndef KVRAIL_TESTS_FUZZ_SERVER_GUEST_H
+#define TENANTS 3 /* by uid 1000, 1001, 1002; the last has a quota */
 #define KVRAIL_TESTS_FUZZ_SERVER_GUEST_H
 
 #include <stdbool.h>
@@ -42,7 +43,7 @@ struct world {
 	struct verbs_device *device;
 	struct server *server;
 	struct server_options options;
-	struct control_tenant tenants[2];
+	struct control_tenant tenants[TENANTS];
 	struct l1_area area;
 	struct sim_place *place; /* L2 */
 	struct sim_adapter_options place_faults;

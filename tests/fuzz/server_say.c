@@ -51,7 +51,7 @@ static void say_on_stream(struct world *world, struct guest *guest, uint8_t *byt
 void say_hello(struct world *world, struct guest *guest)
 {
 	uint8_t bytes[WIRE_INLINE_BYTES];
-	static const char *const tenants[] = { "", "house", "guest", "nobody" };
+	static const char *const tenants[] = { "", "house", "guest", "small" };
 	struct hello message;
 
 	memset(&message, 0, sizeof(message));
