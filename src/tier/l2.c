@@ -69,7 +69,7 @@ static int init_memory(struct l2 *l2)
 {
 	uint64_t wanted = 64;
 	int error = init_pools(l2);
-	bool probes = true;
+	bool places = true;
 
 	if (error)
 		return error;
@@ -77,13 +77,15 @@ static int init_memory(struct l2 *l2)
 		wanted *= 2;
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
 		l2->places[i].probe.memory = aligned_alloc(L2_PROBE_BYTES, L2_PROBE_BYTES);
-		probes &= l2->places[i].probe.memory != NULL;
+		places &= l2->places[i].probe.memory != NULL;
+		l2->places[i].clear_keys = calloc(L2_CLEAR_MODELS, sizeof(*l2->places[i].clear_keys));
+		places &= l2->places[i].clear_keys != NULL;
 	}
 	l2->wanted_mask = wanted - 1;
 	l2->wanted = calloc(wanted, sizeof(*l2->wanted));
 	l2->counters = aligned_alloc(KVR_CACHE_LINE, sizeof(*l2->counters));
 	l2->clear_keys = calloc(L2_CLEAR_MODELS, sizeof(*l2->clear_keys));
-	if (fault_point("l2/memory") || !probes || !l2->clear_keys || !l2->wanted || !l2->counters)
+	if (fault_point("l2/memory") || !places || !l2->clear_keys || !l2->wanted || !l2->counters)
 		return -ENOMEM;
 	memset(l2->wanted, 0, wanted * sizeof(*l2->wanted)); /* touched now, not in a step */
 	memset(l2->counters, 0, sizeof(*l2->counters));
@@ -96,8 +98,10 @@ static void free_memory(struct l2 *l2)
 	pool_fini(&l2->asks_pool);
 	pool_fini(&l2->loads_pool);
 	pool_fini(&l2->stores_pool);
-	for (uint32_t i = 0; i < L2_ADAPTERS_MAX; i++)
+	for (uint32_t i = 0; i < L2_ADAPTERS_MAX; i++) {
 		free(l2->places[i].probe.memory);
+		free(l2->places[i].clear_keys);
+	}
 	free(l2->clear_keys);
 	free(l2->wanted);
 	free(l2->counters);
@@ -349,7 +353,7 @@ uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns)
 
 		if (place->storing + place->reading > lost || place->probe.slot.sent || l2_closed(l2))
 			return now_ns + L2_POLL_NS;
-		if (lost > 0)
+		if (lost > 0 || place->clear_lost)
 			next = kvr_min_u64(next, now_ns + L2_LOST_POLL_NS);
 		if (place->waiting > 0)
 			next = kvr_min_u64(next, kvr_max_u64(place->ways[L2_WRITES].until_ns, now_ns));

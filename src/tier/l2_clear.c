@@ -50,6 +50,7 @@ bool l2_clear_quiet(const struct l2 *l2)
 void l2_clear_remove(struct l2 *l2, const uint8_t (*model_keys)[32], uint32_t count)
 {
 	l2->clear.state = L2_CLEAR_REMOVING;
+	l2->clear.until_ns = l2->now_ns + L2_CLEAR_TIMEOUTS * l2->options.timeout_ns;
 	l2->clear.keys = count;
 	if (count > 0)
 		memcpy(l2->clear_keys, model_keys, (size_t)count * sizeof(*model_keys));
@@ -85,8 +86,9 @@ static bool send_clear(struct l2 *l2, uint32_t number)
 	memset(&place->clear, 0, sizeof(place->clear));
 	list_init(&request->node);
 	request->operation = L2_CLEAR;
-	request->memory = l2->clear.everything ? NULL : l2->clear_keys;
+	request->memory = l2->clear.everything ? NULL : place->clear_keys;
 	request->identity.bytes = (uint64_t)l2->clear.keys * sizeof(*l2->clear_keys);
+	memcpy(place->clear_keys, l2->clear_keys, (size_t)request->identity.bytes);
 	place->clear.adapter = number;
 	if (place->adapter->driver->submit(place->adapter, request))
 		return false;
@@ -94,6 +96,17 @@ static bool send_clear(struct l2 *l2, uint32_t number)
 	place->cleared = true;
 	l2->clear.pending++;
 	return true;
+}
+
+/* Nothing may be submitted to a place before its CLEAR has ended: one that does not end is out, and the others go on. */
+static void give_up(struct l2 *l2, uint32_t number)
+{
+	struct l2_place *place = &l2->places[number];
+
+	place->clear_lost = true;
+	l2->clear.pending--;
+	fail(l2, place, -ETIMEDOUT);
+	l2_health_clear_lost(l2, number);
 }
 
 bool l2_clear_step(struct l2 *l2)
@@ -105,6 +118,8 @@ bool l2_clear_step(struct l2 *l2)
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
 		struct l2_place *place = &l2->places[i];
 
+		if (place->clear.sent && !place->clear_lost && l2->now_ns >= l2->clear.until_ns)
+			give_up(l2, i);
 		if (place->cleared)
 			continue;
 		/* One that is out could not, and what it still has could land afterwards. */
@@ -124,6 +139,10 @@ void l2_clear_request_ended(struct l2 *l2, struct l2_slot *slot)
 	struct l2_place *place = &l2->places[slot->adapter];
 
 	slot->sent = false;
+	if (place->clear_lost) {
+		place->clear_lost = false;
+		return;
+	}
 	l2->clear.pending--;
 	if (slot->request.status)
 		fail(l2, place, slot->request.status);

@@ -136,6 +136,18 @@ static void take_out(struct l2 *l2, uint32_t number, enum l2_way_kind kind)
 	plan_probe(l2, place);
 }
 
+void l2_health_clear_lost(struct l2 *l2, uint32_t number)
+{
+	for (unsigned kind = 0; kind < L2_WAYS; kind++) {
+		struct l2_way *way = &l2->places[number].ways[kind];
+
+		way->error = -ETIMEDOUT;
+		if (!way->out)
+			take_out(l2, number, kind);
+	}
+	kvr_counter_add(&l2->places[number].health.timeouts, 1);
+}
+
 static void take_in(struct l2_way *way)
 {
 	way->out = false;
@@ -289,7 +301,7 @@ static bool probe_due(const struct l2 *l2, const struct l2_place *place)
 {
 	const struct l2_way *reads = &place->ways[L2_READS], *writes = &place->ways[L2_WRITES];
 
-	if (place->probe.slot.sent || l2->leaving)
+	if (place->probe.slot.sent || place->clear.sent || l2->leaving)
 		return false;
 	if (place->probe.step != L2_PROBE_REST)
 		return true;

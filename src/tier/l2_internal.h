@@ -21,8 +21,9 @@ KVR_BEGIN_C
 #define L2_STEP_EVICTIONS 256u
 #define L2_EVICT_LIMIT 4096u /* entries evicted for one object, as management's for a STORE */
 
-#define L2_FAILURES 4u /* in a row, from which on a place is left alone for a while */
-#define L2_CALM 6u     /* times backoff_max_ns: after so long a next illness is a new one */
+#define L2_FAILURES 4u        /* in a row, from which on a place is left alone for a while */
+#define L2_CLEAR_TIMEOUTS 30u /* times timeout_ns: removing many objects takes long, but not for ever */
+#define L2_CALM 6u            /* times backoff_max_ns: after so long a next illness is a new one */
 #define L2_PROBE_BYTES 4096u
 #define L2_LOST_POLL_NS ((uint64_t)10000000) /* as L2_POLL_NS, for what nobody waits for */
 #define L2_PUBLISH_NS ((uint64_t)5000000000) /* how long a full chunk table is tried */
@@ -122,7 +123,7 @@ struct l2_clear {
 	bool everything;
 	uint32_t keys; /* in l2->clear_keys */
 	uint32_t pending, failed;
-	uint64_t until_ns; /* what is under way is not waited for any longer */
+	uint64_t until_ns; /* what is under way, then what the places do, is not waited for any longer */
 };
 
 struct l2_place { /* an adapter, and how it does */
@@ -134,7 +135,9 @@ struct l2_place { /* an adapter, and how it does */
 	struct l2_way ways[L2_WAYS];
 	struct l2_probe probe;
 	struct l2_slot clear;      /* L2_CLEAR */
+	uint8_t (*clear_keys)[32]; /* L2_CLEAR_MODELS: what it reads, perhaps still when another CLEAR has begun */
 	bool cleared;              /* it was sent, or cannot be */
+	bool clear_lost;           /* it is not waited for any longer */
 	struct l2_health health;   /* for any thread: relaxed stores and loads */
 	enum l2_health_state told; /* that the log has */
 	struct log_rate log;
@@ -217,6 +220,8 @@ static inline bool l2_place_open(const struct l2 *l2, uint32_t place)
 
 /* l2_health.c: what came of a request. True when it says that the place is sick. */
 bool l2_health_answer(struct l2 *l2, uint32_t place, enum l2_way_kind kind, const struct l2_request *request);
+/* It has not answered a CLEAR in all that time: out, until it has. */
+void l2_health_clear_lost(struct l2 *l2, uint32_t place);
 /* Takes it out, probes it, takes it in, and says so. */
 bool l2_health_step(struct l2 *l2, uint32_t place);
 void l2_probe_ended(struct l2 *l2, struct l2_slot *slot);

@@ -133,6 +133,58 @@ static void a_place_that_cannot_be_cleared_is_told(void **state)
 	scene_fini(&scene);
 }
 
+/* A mount that hangs in the midst of removing: L2 is a cache again without it, and with it when it is back. */
+static void a_place_that_never_ends_a_clear_holds_up_nobody_for_ever(void **state)
+{
+	struct l2_options options = { .timeout_ns = KVR_SECOND };
+	const uint8_t keys[1][32] = { { 9 } };
+	struct sim_adapter_options faults;
+	struct l2_health health;
+	struct scene scene;
+	uint32_t failed;
+
+	(void)state;
+	scene_init(&scene, 64, 1, 2, &options);
+	scene_put(&scene, 0, 5);
+	scene_rest(&scene);
+	scene_empty_l1(&scene);
+	faults = scene.faults;
+	faults.stick = 1000000;
+	faults.stick_ns = 3600 * KVR_SECOND;
+	sim_adapter_set(scene.adapters[0], &faults, false);
+	assert_int_equal(l2_clear_begin(scene.l2), 0);
+	assert_true(l2_clear_quiet(scene.l2));
+	l2_clear_remove(scene.l2, keys, 1);
+	scene_turns(&scene, 10);
+	scene.now += 29 * KVR_SECOND;
+	scene_turns(&scene, 10);
+	assert_false(l2_clear_ended(scene.l2, &failed)); /* removing may take long */
+	scene.now += 2 * KVR_SECOND;
+	scene_turns(&scene, 10);
+	assert_true(l2_clear_ended(scene.l2, &failed));
+	assert_int_equal(failed, 1);
+	l2_get_health(scene.l2, 0, &health);
+	assert_int_equal(health.state, L2_HEALTH_OUT);
+	scene_put(&scene, 20, 3);
+	scene_turns(&scene, 1000);
+	assert_int_equal(sim_place_objects(scene.places[1]), 3);
+	scene_empty_l1(&scene);
+	assert_int_equal(scene_fetch(&scene, 20, 3), 3);
+	/* Another one, while the first has still not ended there. */
+	assert_int_equal(clear(&scene, keys, 1), 1);
+	assert_int_equal(sim_place_objects(scene.places[1]), 0);
+	sim_adapter_set(scene.adapters[0], &scene.faults, true);
+	for (unsigned i = 0; i < 100; i++) {
+		scene.now += KVR_SECOND;
+		scene_turns(&scene, 100);
+	}
+	l2_get_health(scene.l2, 0, &health);
+	assert_int_equal(health.state, L2_HEALTH_GOOD);
+	assert_int_equal(clear(&scene, NULL, 0), 0);
+	assert_int_equal(sim_place_misuses(scene.places[0]), 0);
+	scene_fini(&scene);
+}
+
 static void while_it_is_cleared_nothing_is_asked_or_stored(void **state)
 {
 	struct l2_options options = { 0 };
@@ -166,6 +218,7 @@ int main(void)
 		cmocka_unit_test(what_is_under_way_does_not_bring_it_back),
 		cmocka_unit_test(only_the_models_that_are_named_go),
 		cmocka_unit_test(a_place_that_cannot_be_cleared_is_told),
+		cmocka_unit_test(a_place_that_never_ends_a_clear_holds_up_nobody_for_ever),
 		cmocka_unit_test(while_it_is_cleared_nothing_is_asked_or_stored),
 	};
 
