@@ -187,7 +187,8 @@ static int start_server(struct daemon *daemon, char *detail)
 	for (uint32_t i = 0; i < options.worker_count; i++)
 		options.devices[i] = daemon_device_of(daemon, i);
 	options.rail_count = daemon->remote_count > 1 ? daemon->remote_count : 0;
-	memcpy(options.rails, daemon->remotes, options.rail_count * sizeof(options.rails[0]));
+	for (uint32_t i = 0; i < options.rail_count; i++)
+		options.rails[i] = daemon->remotes[i];
 	daemon_place_areas(daemon, &options);
 	options.keep = daemon->kept.keep;
 	options.chunk_tokens = settings->chunk_tokens;
