@@ -200,7 +200,8 @@ void track_completed(struct worker *worker, struct track *track, uint64_t bytes)
 static bool has_read_room(const struct rail *rail, const struct verbs_limits *limits)
 {
 	return rail->reads_in_flight < kvr_max_u64(limits->max_rd_atomic, 1) &&
-		(limits->read_window_bytes == 0 || rail->bytes_in_flight < limits->read_window_bytes);
+		(limits->read_window_bytes == 0 || rail->reads_in_flight < 2 ||
+			rail->bytes_in_flight < limits->read_window_bytes);
 }
 
 static bool has_room(const struct worker *worker, const struct rail *rail, bool read)

@@ -47,11 +47,12 @@ uint32_t send_window(const struct endpoint *endpoint)
 	return kvr_load_relaxed(&endpoint->connection->on_gpu) ? WORKER_WINDOW_BYTES_GPU : WORKER_WINDOW_BYTES;
 }
 
-/* A chain's one-sided work requests are all READs, or none is. */
+/* A chain's one-sided work requests are all READs, or none is. Two are always under way: the next one's data follows. */
 static bool has_read_room(const struct chain *chain, const struct endpoint *endpoint)
 {
 	return endpoint->reads_in_flight + chain->reads < endpoint->reads_max &&
-		endpoint->read_bytes_in_flight + chain->bytes < endpoint->read_window;
+		(endpoint->reads_in_flight + chain->reads < 2 ||
+			endpoint->read_bytes_in_flight + chain->bytes < endpoint->read_window);
 }
 
 /* Places, bytes and READs for one more one-sided work request. */

@@ -367,6 +367,41 @@ static void reads_have_a_window_of_bytes_and_are_signalled_every_few(void **stat
 	rig_stop(rig);
 }
 
+/* Where one READ fills the window, two are under way: the line is never idle between them. */
+static void two_reads_are_under_way_however_large(void **state)
+{
+	static uint32_t blocks[RIG_BLOCKS];
+	uint8_t bytes[WIRE_INLINE_BYTES];
+	struct rig_options options;
+	struct rig *rig;
+	struct rig_client *client;
+	uint32_t reads = 0;
+
+	(void)state;
+	rig_options_default(&options);
+	options.max_sge = 1;
+	rig = start(&options);
+	rig->device->limits.read_window_bytes = options.block_bytes / 2;
+	rig->device->limits.reads_signalled = 1;
+	client = rig_join(rig, 0);
+	shuffle(&rig->random, blocks);
+	for (uint32_t b = 0; b < 33 * RIG_CHUNK_BLOCKS; b++)
+		rig_fill_block(client, blocks[b], b % RIG_CHUNK_BLOCKS, (uint8_t)(b / RIG_CHUNK_BLOCKS));
+	rig_send(client, bytes, rig_scattered(bytes, sizeof(bytes), WIRE_STORE, 1, 0, 33, blocks));
+	while (!rig_find_reply(client, 1)) {
+		const struct endpoint *endpoint;
+
+		rig_step(rig);
+		endpoint = client->connection.worker;
+		if (endpoint && endpoint->reads_in_flight > reads)
+			reads = endpoint->reads_in_flight;
+	}
+	assert_int_equal(reads, 2);
+	for (uint32_t i = 0; i < 33; i++)
+		rig_assert_object(rig, i, (uint8_t)i);
+	rig_stop(rig);
+}
+
 static void the_connections_own_limit_of_reads_counts(void **state)
 {
 	struct rig_options options;
@@ -651,6 +686,7 @@ int main(void)
 		cmocka_unit_test(the_send_queue_never_overflows),
 		cmocka_unit_test(reads_keep_to_what_the_device_can_have_in_flight),
 		cmocka_unit_test(reads_have_a_window_of_bytes_and_are_signalled_every_few),
+		cmocka_unit_test(two_reads_are_under_way_however_large),
 		cmocka_unit_test(the_connections_own_limit_of_reads_counts),
 		cmocka_unit_test(posts_that_are_refused_for_now_are_made_again),
 		cmocka_unit_test(a_post_that_can_never_be_made_ends_the_connection),
