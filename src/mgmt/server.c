@@ -587,7 +587,7 @@ int server_verify(struct server *server, bool expect_idle)
 	int error = l1_verify(server->l1);
 
 	if (!error)
-		error = cache_verify(server->cache, expect_idle);
+		error = cache_verify(server->cache, expect_idle && !(server->l2 && l2_unanswered(server->l2) > 0));
 	if (!error)
 		error = management_verify(server->management);
 	if (!error && server->l2)

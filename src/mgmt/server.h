@@ -93,7 +93,7 @@ uint64_t server_boot_id(const struct server *server);
 
 /* All of its parts once, in one thread. True when anything did something. */
 bool server_step(struct server *server, uint64_t now_ns);
-/* cache_verify, l1_verify, management_verify. */
+/* cache_verify, l1_verify, management_verify, l2_verify. Idle: but for what a place of L2 has not answered. */
 int server_verify(struct server *server, bool expect_idle);
 
 KVR_END_C

@@ -332,6 +332,15 @@ bool l2_step(struct l2 *l2, uint64_t now_ns)
 	return busy;
 }
 
+uint32_t l2_unanswered(const struct l2 *l2)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < l2->options.adapter_count; i++)
+		count += l2->places[i].ways[L2_READS].lost + l2->places[i].ways[L2_WRITES].lost;
+	return count;
+}
+
 bool l2_idle(const struct l2 *l2)
 {
 	uint32_t stores = pool_used(&l2->stores_pool);

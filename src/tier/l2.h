@@ -144,6 +144,9 @@ void l2_destroy(struct l2 **l2);
 bool l2_step(struct l2 *l2, uint64_t now_ns);
 /* Nothing will happen before this time unless something is begun; UINT64_MAX: never. */
 uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns);
+/* Requests that places which were taken out have not answered: what they hold stays pinned until they do, or until
+ * l2_destroy has closed the adapters. A server that leaves does not wait for them. */
+uint32_t l2_unanswered(const struct l2 *l2);
 /* CLEAR, in three steps; nothing is fetched or stored from its beginning to its end. Each step is the caller's who has
  * begun, and all must be taken. -EAGAIN: another one is at it. */
 #define L2_CLEAR_MODELS 1024u

@@ -192,6 +192,7 @@ static void a_place_that_does_not_answer_is_not_waited_for(void **state)
 	cache_get_stats(scene.cache, &stats);
 	assert_true(stats.pins > 0);
 	assert_true(health_of(&scene, 0).unanswered > 0);
+	assert_true(l2_unanswered(scene.l2) > 0);
 	scene_put(&scene, 20, 8);
 	scene_turns(&scene, 20);
 	assert_int_equal(COUNTER(&scene, store_dropped), 0);
@@ -203,6 +204,7 @@ static void a_place_that_does_not_answer_is_not_waited_for(void **state)
 	scene_rest(&scene);
 	assert_true(comes_to(&scene, 0, L2_HEALTH_GOOD, 11 * KVR_SECOND));
 	assert_int_equal(health_of(&scene, 0).unanswered, 0);
+	assert_int_equal(l2_unanswered(scene.l2), 0);
 	cache_get_stats(scene.cache, &stats);
 	assert_int_equal(stats.pins, 0);
 	assert_int_equal(stats.staged, 0);
