@@ -399,13 +399,31 @@ static void engine_metrics(const struct status_sources *sources, struct text *ou
 		single(out, gauges[i].name, "gauge", gauges[i].help, counter_value(counters, &gauges[i]));
 }
 
-/* One series a place. */
+struct place_row {
+	struct counter counter;
+	const char *kind;
+};
+
+/* One series a place: `bases` has a struct of `size` bytes for each, in which the counters are. */
+static void place_rows(const struct status_sources *sources, const struct place_row *rows, size_t row_count,
+	const void *bases, size_t size, struct text *out)
+{
+	uint32_t count = sources->l2 ? l2_adapter_count(sources->l2) : 0;
+
+	for (size_t i = 0; i < row_count; i++) {
+		header(out, rows[i].counter.name, rows[i].kind, rows[i].counter.help);
+		for (uint32_t k = 0; k < count; k++) {
+			text_append(out, "kvrail_%s{", rows[i].counter.name);
+			label(out, "place", l2_adapter_at(sources->l2, k)->name);
+			text_append(out, "} %" PRIu64 "\n",
+				counter_value((const uint8_t *)bases + k * size, &rows[i].counter));
+		}
+	}
+}
+
 static void place_metrics(const struct status_sources *sources, struct text *out)
 {
-	static const struct {
-		struct counter counter;
-		const char *kind;
-	} rows[] = {
+	static const struct place_row rows[] = {
 #define ROW(name, field, kind, help) { { "l2_place_" name, help, offsetof(struct l2_stats, field) }, kind }
 		ROW("objects", objects, "gauge", "objects kept there, as far as is known"),
 		ROW("bytes", bytes, "gauge", "bytes of them"),
@@ -426,22 +444,12 @@ static void place_metrics(const struct status_sources *sources, struct text *out
 	memset(stats, 0, sizeof(stats));
 	for (uint32_t k = 0; k < count; k++)
 		l2_adapter_at(sources->l2, k)->driver->get_stats(l2_adapter_at(sources->l2, k), &stats[k]);
-	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++) {
-		header(out, rows[i].counter.name, rows[i].kind, rows[i].counter.help);
-		for (uint32_t k = 0; k < count; k++) {
-			text_append(out, "kvrail_%s{", rows[i].counter.name);
-			label(out, "place", l2_adapter_at(sources->l2, k)->name);
-			text_append(out, "} %" PRIu64 "\n", counter_value(&stats[k], &rows[i].counter));
-		}
-	}
+	place_rows(sources, rows, KVR_COUNT_OF(rows), stats, sizeof(*stats), out);
 }
 
 static void health_metrics(const struct status_sources *sources, struct text *out)
 {
-	static const struct {
-		struct counter counter;
-		const char *kind;
-	} rows[] = {
+	static const struct place_row rows[] = {
 #define ROW(name, field, kind, help) { { "l2_place_" name, help, offsetof(struct l2_health, field) }, kind }
 		ROW("outages_total", outages, "counter", "times that it was taken out, or its stores were"),
 		ROW("timeouts_total", timeouts, "counter", "of these, those because it did not answer"),
@@ -463,14 +471,7 @@ static void health_metrics(const struct status_sources *sources, struct text *ou
 				write ? health[k].state == L2_HEALTH_GOOD : health[k].state != L2_HEALTH_OUT);
 		}
 	}
-	for (size_t i = 0; i < KVR_COUNT_OF(rows); i++) {
-		header(out, rows[i].counter.name, rows[i].kind, rows[i].counter.help);
-		for (uint32_t k = 0; k < count; k++) {
-			text_append(out, "kvrail_%s{", rows[i].counter.name);
-			label(out, "place", l2_adapter_at(sources->l2, k)->name);
-			text_append(out, "} %" PRIu64 "\n", counter_value(&health[k], &rows[i].counter));
-		}
-	}
+	place_rows(sources, rows, KVR_COUNT_OF(rows), health, sizeof(*health), out);
 }
 
 static bool is_degraded(const struct status_sources *sources, uint64_t now_ns)

@@ -282,12 +282,30 @@ static void the_send_queue_never_overflows(void **state)
 	rig_stop(rig);
 }
 
+/* A client that stores 33 chunks, all of whose blocks lie apart: one READ each. */
+static struct rig_client *store_scattered(struct rig *rig)
+{
+	static uint32_t blocks[RIG_BLOCKS];
+	uint8_t bytes[WIRE_INLINE_BYTES];
+	struct rig_client *client = rig_join(rig, 0);
+
+	shuffle(&rig->random, blocks);
+	for (uint32_t b = 0; b < 33 * RIG_CHUNK_BLOCKS; b++)
+		rig_fill_block(client, blocks[b], b % RIG_CHUNK_BLOCKS, (uint8_t)(b / RIG_CHUNK_BLOCKS));
+	rig_send(client, bytes, rig_scattered(bytes, sizeof(bytes), WIRE_STORE, 1, 0, 33, blocks));
+	return client;
+}
+
+static void assert_stored_scattered(struct rig *rig)
+{
+	for (uint32_t i = 0; i < 33; i++)
+		rig_assert_object(rig, i, (uint8_t)i);
+}
+
 /* pitfalls I17, I16: 33 fragments with 16, 2 and 1 READs in flight, and with few pieces a work request. */
 static void reads_keep_to_what_the_device_can_have_in_flight(void **state)
 {
 	static const uint32_t limits[] = { 16, 2, 1 };
-	static uint32_t blocks[RIG_BLOCKS];
-	uint8_t bytes[WIRE_INLINE_BYTES];
 
 	(void)state;
 	for (unsigned l = 0; l < KVR_COUNT_OF(limits); l++) {
@@ -301,11 +319,7 @@ static void reads_keep_to_what_the_device_can_have_in_flight(void **state)
 		options.max_rd_atomic = limits[l];
 		options.max_sge = 1 + l;
 		rig = start(&options);
-		client = rig_join(rig, 0);
-		shuffle(&rig->random, blocks);
-		for (uint32_t b = 0; b < 33 * RIG_CHUNK_BLOCKS; b++)
-			rig_fill_block(client, blocks[b], b % RIG_CHUNK_BLOCKS, (uint8_t)(b / RIG_CHUNK_BLOCKS));
-		rig_send(client, bytes, rig_scattered(bytes, sizeof(bytes), WIRE_STORE, 1, 0, 33, blocks));
+		client = store_scattered(rig);
 		while (!rig_find_reply(client, 1)) {
 			rig_step(rig);
 			endpoint = client->connection.worker;
@@ -314,8 +328,7 @@ static void reads_keep_to_what_the_device_can_have_in_flight(void **state)
 		}
 		assert_int_equal(most, limits[l]);
 		assert_in_range(rig->widest, 1, options.max_sge);
-		for (uint32_t i = 0; i < 33; i++)
-			rig_assert_object(rig, i, (uint8_t)i);
+		assert_stored_scattered(rig);
 		rig_stop(rig);
 	}
 }
@@ -323,8 +336,6 @@ static void reads_keep_to_what_the_device_can_have_in_flight(void **state)
 /* READs fill a window of their own: it is never passed but by the last one, and never by more than is signalled together. */
 static void reads_have_a_window_of_bytes_and_are_signalled_every_few(void **state)
 {
-	static uint32_t blocks[RIG_BLOCKS];
-	uint8_t bytes[WIRE_INLINE_BYTES];
 	struct rig_options options;
 	struct rig *rig;
 	struct rig_client *client;
@@ -337,11 +348,7 @@ static void reads_have_a_window_of_bytes_and_are_signalled_every_few(void **stat
 	rig = start(&options);
 	rig->device->limits.read_window_bytes = 4 * options.block_bytes;
 	rig->device->limits.reads_signalled = 2;
-	client = rig_join(rig, 0);
-	shuffle(&rig->random, blocks);
-	for (uint32_t b = 0; b < 33 * RIG_CHUNK_BLOCKS; b++)
-		rig_fill_block(client, blocks[b], b % RIG_CHUNK_BLOCKS, (uint8_t)(b / RIG_CHUNK_BLOCKS));
-	rig_send(client, bytes, rig_scattered(bytes, sizeof(bytes), WIRE_STORE, 1, 0, 33, blocks));
+	client = store_scattered(rig);
 	while (!rig_find_reply(client, 1)) {
 		const struct endpoint *endpoint;
 
@@ -362,16 +369,13 @@ static void reads_have_a_window_of_bytes_and_are_signalled_every_few(void **stat
 	assert_int_equal(reads, 4);
 	assert_int_equal(together, 2);
 	assert_int_equal(((struct endpoint *)client->connection.worker)->read_bytes_in_flight, 0);
-	for (uint32_t i = 0; i < 33; i++)
-		rig_assert_object(rig, i, (uint8_t)i);
+	assert_stored_scattered(rig);
 	rig_stop(rig);
 }
 
 /* Where one READ fills the window, two are under way: the line is never idle between them. */
 static void two_reads_are_under_way_however_large(void **state)
 {
-	static uint32_t blocks[RIG_BLOCKS];
-	uint8_t bytes[WIRE_INLINE_BYTES];
 	struct rig_options options;
 	struct rig *rig;
 	struct rig_client *client;
@@ -383,11 +387,7 @@ static void two_reads_are_under_way_however_large(void **state)
 	rig = start(&options);
 	rig->device->limits.read_window_bytes = options.block_bytes / 2;
 	rig->device->limits.reads_signalled = 1;
-	client = rig_join(rig, 0);
-	shuffle(&rig->random, blocks);
-	for (uint32_t b = 0; b < 33 * RIG_CHUNK_BLOCKS; b++)
-		rig_fill_block(client, blocks[b], b % RIG_CHUNK_BLOCKS, (uint8_t)(b / RIG_CHUNK_BLOCKS));
-	rig_send(client, bytes, rig_scattered(bytes, sizeof(bytes), WIRE_STORE, 1, 0, 33, blocks));
+	client = store_scattered(rig);
 	while (!rig_find_reply(client, 1)) {
 		const struct endpoint *endpoint;
 
@@ -397,8 +397,7 @@ static void two_reads_are_under_way_however_large(void **state)
 			reads = endpoint->reads_in_flight;
 	}
 	assert_int_equal(reads, 2);
-	for (uint32_t i = 0; i < 33; i++)
-		rig_assert_object(rig, i, (uint8_t)i);
+	assert_stored_scattered(rig);
 	rig_stop(rig);
 }
 
