@@ -68,8 +68,8 @@ static void no_rdma_device_on_this_machine(void **state)
 int main(void)
 {
 	static const struct CMUnitTest none[] = { cmocka_unit_test(no_rdma_device_on_this_machine) };
-	struct ends ends = { .server = { .server = true, .nic = { .retry_count = 3 } },
-		.client = { .nic = { .retry_count = 3 } } };
+	struct ends ends = { .server = { .server = true, .nic = { .timeout = 15, .retry_count = 5 } },
+		.client = { .nic = { .timeout = 15, .retry_count = 5 } } };
 	struct conformance_harness harness = {
 		.name = "nic",
 		.driver = &verbs_nic,
