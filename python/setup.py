@@ -6,7 +6,7 @@ setup(
     ext_modules=[
         Extension(
             "kvrail._tokens",
-            ["kvrail/_tokens.c", "kvrail/_history.c"],
+            ["kvrail/_tokens.c", "kvrail/_source.c", "kvrail/_history.c"],
             depends=["kvrail/_tokens.h"],
             extra_compile_args=["-O3", "-Wall", "-Wextra", "-fvisibility=hidden"],
         )

@@ -8,13 +8,14 @@
 #define DIGEST_BYTES 32
 #define TAIL_TOKENS 8 /* last tokens of a prompt, by which it is found */
 #define HISTORY_BUCKETS 4096u
+#define PROBES 32 /* tokens all over a prompt that are looked at before it is guessed */
 
 struct prompt {
 	struct prompt *next;          /* of the bucket */
 	struct prompt *newer, *older; /* by last use */
 	PyObject *tokens, *digests;   /* Tokens that nobody appends to any more; bytes */
 	uint64_t hash;
-	size_t chunks;
+	size_t chunks, bytes;
 };
 
 struct history {
@@ -24,20 +25,31 @@ struct history {
 	unsigned long long hits, misses;
 };
 
+/* The array may be other Tokens', too, which may go: all of it counts. */
 static size_t prompt_bytes(const struct prompt *prompt)
 {
-	return sizeof(*prompt) + ((struct tokens *)prompt->tokens)->capacity * sizeof(uint32_t) +
+	return sizeof(*prompt) + ((struct tokens *)prompt->tokens)->ids->capacity * sizeof(uint32_t) +
 		(size_t)PyBytes_GET_SIZE(prompt->digests);
 }
 
-/* Of the last tokens before `end`, and how many there are: whatever meets here is compared whole. */
-static uint64_t tail_hash(const uint32_t *ids, size_t end)
+static const uint32_t *prompt_ids(const struct prompt *prompt)
 {
-	size_t begin = end > TAIL_TOKENS ? end - TAIL_TOKENS : 0;
+	return ((struct tokens *)prompt->tokens)->ids->at;
+}
+
+static size_t tail_length(size_t end)
+{
+	return end < TAIL_TOKENS ? end : TAIL_TOKENS;
+}
+
+/* Of the last tokens before `end`, and how many there are: whatever meets here is compared whole. */
+static uint64_t tail_hash(const uint32_t *tail, size_t end)
+{
+	size_t length = tail_length(end);
 	uint64_t hash = end;
 
-	for (size_t i = begin; i < end; i++)
-		hash = (hash ^ ids[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
+	for (size_t i = 0; i < length; i++)
+		hash = (hash ^ tail[i]) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
 	return hash;
 }
 
@@ -72,7 +84,7 @@ static void prompt_forget(struct history *history, struct prompt *prompt)
 		at = &(*at)->next;
 	*at = prompt->next;
 	prompt_unlink(history, prompt);
-	history->bytes -= prompt_bytes(prompt);
+	history->bytes -= prompt->bytes;
 	Py_DECREF(prompt->tokens);
 	Py_DECREF(prompt->digests);
 	PyMem_Free(prompt);
@@ -83,16 +95,91 @@ static struct prompt *history_search(struct history *history, const struct token
 {
 	for (size_t chunks = tokens->count / history->chunk_tokens; chunks > 0; chunks--) {
 		size_t count = chunks * history->chunk_tokens;
-		uint64_t hash = tail_hash(tokens->ids, count);
+		uint64_t hash = tail_hash(tokens->ids->at + count - tail_length(count), count);
 
 		for (struct prompt *prompt = history->buckets[hash % HISTORY_BUCKETS]; prompt; prompt = prompt->next)
 			if (prompt->hash == hash && prompt->chunks == chunks &&
-				memcmp(((struct tokens *)prompt->tokens)->ids, tokens->ids,
-					count * sizeof(*tokens->ids)) == 0)
+				memcmp(prompt_ids(prompt), tokens->ids->at, count * sizeof(uint32_t)) == 0)
 				return prompt;
 	}
 	return NULL;
 }
+
+/* ---- guessing ---- */
+
+/* Whether the prompt's tokens first .. end - 1 are the source's, each `step`-th of them. */
+static int source_agrees(const struct source *source, const uint32_t *ids, size_t first, size_t end, size_t step)
+{
+	uint32_t id;
+
+	for (size_t at = first; at < end; at += step)
+		if (source_peek(source, at, 1, &id) || id != ids[at])
+			return 0;
+	return 1;
+}
+
+/* The longest remembered prompt of which all chunks seem to be the source's first ones. */
+static struct prompt *history_guess_prompt(struct history *history, const struct source *source)
+{
+	uint32_t tail[TAIL_TOKENS];
+
+	for (size_t chunks = source->count / history->chunk_tokens; chunks > 0; chunks--) {
+		size_t count = chunks * history->chunk_tokens, length = tail_length(count);
+		uint64_t hash;
+
+		if (source_peek(source, count - length, length, tail))
+			return NULL;
+		hash = tail_hash(tail, count);
+		for (struct prompt *prompt = history->buckets[hash % HISTORY_BUCKETS]; prompt; prompt = prompt->next)
+			if (prompt->hash == hash && prompt->chunks == chunks &&
+				source_agrees(source, prompt_ids(prompt), 0, count, count / PROBES + 1))
+				return prompt;
+	}
+	return NULL;
+}
+
+/* The source's tokens as the prompt's and what comes behind them. */
+static PyObject *prompt_continued(struct history *history, const struct prompt *prompt, const struct source *source)
+{
+	const struct tokens *tokens = (struct tokens *)prompt->tokens;
+	size_t count = prompt->chunks * history->chunk_tokens;
+	PyObject *made;
+
+	if (tokens->count <= source->count && source_agrees(source, tokens->ids->at, count, tokens->count, 1))
+		count = tokens->count;
+	made = tokens_begin(tokens, count);
+	if (made && tokens_add((struct tokens *)made, source, count))
+		Py_CLEAR(made);
+	return made;
+}
+
+static PyObject *history_guess(PyObject *self, PyObject *argument)
+{
+	struct history *history = (struct history *)self;
+	PyObject *tokens, *digests, *both;
+	struct prompt *prompt;
+	struct source source;
+
+	if (source_open(&source, argument))
+		return NULL;
+	prompt = history_guess_prompt(history, &source);
+	if (!prompt) {
+		source_close(&source);
+		Py_RETURN_NONE;
+	}
+	history->hits++;
+	prompt_unlink(history, prompt);
+	prompt_push(history, prompt);
+	digests = Py_NewRef(prompt->digests); /* reading the source may run Python code, which may clear the history */
+	tokens = prompt_continued(history, prompt, &source);
+	source_close(&source);
+	both = tokens ? PyTuple_Pack(2, tokens, digests) : NULL;
+	Py_XDECREF(tokens);
+	Py_DECREF(digests);
+	return both;
+}
+
+/* ---- the type ---- */
 
 static int is_tokens(PyObject *argument)
 {
@@ -147,11 +234,14 @@ static PyObject *history_remember(PyObject *self, PyObject *arguments)
 	prompt->tokens = Py_NewRef(tokens);
 	prompt->digests = Py_NewRef(digests);
 	prompt->chunks = chunks;
-	prompt->hash = tail_hash(((struct tokens *)tokens)->ids, chunks * history->chunk_tokens);
+	prompt->hash = tail_hash(
+		prompt_ids(prompt) + chunks * history->chunk_tokens - tail_length(chunks * history->chunk_tokens),
+		chunks * history->chunk_tokens);
 	prompt->next = history->buckets[prompt->hash % HISTORY_BUCKETS];
 	history->buckets[prompt->hash % HISTORY_BUCKETS] = prompt;
 	prompt_push(history, prompt);
-	history->bytes += prompt_bytes(prompt);
+	prompt->bytes = prompt_bytes(prompt);
+	history->bytes += prompt->bytes;
 	while (history->oldest && history->bytes > history->bytes_max)
 		prompt_forget(history, history->oldest);
 	Py_RETURN_NONE;
@@ -210,6 +300,10 @@ static PyObject *history_number(PyObject *self, void *closure)
 static PyMethodDef history_methods[] = {
 	{ "find", history_find, METH_O,
 		"find(tokens) -> digests or None: of the longest remembered prompt that `tokens` begin with." },
+	{ "guess", history_guess, METH_O,
+		"guess(source) -> (Tokens, digests) or None: what find(Tokens(source)) would find, most likely, and the source's "
+		"tokens, of which those that the digests are of were taken from the history: nothing of it may be believed "
+		"before tokens.common(source) has said that all are the same." },
 	{ "remember", history_remember, METH_VARARGS,
 		"remember(tokens, digests): nobody may append to these tokens from now on." },
 	{ "clear", history_clear, METH_NOARGS, "Forgets all." },

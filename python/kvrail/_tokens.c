@@ -1,8 +1,8 @@
 /*
- * _tokens.c - token ids and page numbers out of Python objects.
+ * _tokens.c - the type Tokens: an array of 32-bit token ids, out of a list of ints or anything with the buffer protocol.
+ * And page numbers out of slots.
  *
- * Tokens: an array of 32-bit token ids, filled from a list of ints, or from anything with the buffer protocol. It reads
- * the ints directly: one call for each of 32,768 tokens is several times the time of hashing them.
+ * Tokens that go on from others share their array: the next turn of a conversation copies nothing.
  *
  * All of it runs with the interpreter's lock held, which also excludes threads from one another.
  */
@@ -10,204 +10,96 @@
 
 #define TOKENS_MAX ((size_t)1 << 28) /* 65,536 chunks of 4,096 tokens */
 
-static int tokens_reserve(struct tokens *tokens, size_t count)
+static void ids_drop(struct ids *ids)
 {
-	size_t capacity = tokens->capacity ? tokens->capacity : 256;
-	uint32_t *ids;
+	if (ids && --ids->refs == 0)
+		PyMem_Free(ids);
+}
 
-	if (count > TOKENS_MAX) {
-		PyErr_Format(PyExc_ValueError, "%zu tokens: at most %zu are possible", count, TOKENS_MAX);
-		return -1;
-	}
-	if (tokens->exports > 0) {
-		PyErr_SetString(PyExc_BufferError, "the tokens are in use as a buffer and can't grow");
-		return -1;
-	}
-	if (count <= tokens->capacity)
-		return 0;
-	while (capacity < count)
-		capacity *= 2;
-	ids = PyMem_Realloc(tokens->ids, capacity * sizeof(*ids));
+/* An array that is the tokens' alone, with their ids. Other Tokens keep the former one. */
+static int ids_move(struct tokens *tokens, size_t capacity)
+{
+	struct ids *former = tokens->ids;
+	struct ids *ids = PyMem_Malloc(sizeof(*ids) + capacity * sizeof(ids->at[0]));
+
 	if (!ids) {
 		PyErr_NoMemory();
 		return -1;
 	}
+	ids->refs = 1;
+	ids->used = tokens->count;
+	ids->capacity = capacity;
+	if (tokens->count > 0)
+		memcpy(ids->at, former->at, tokens->count * sizeof(ids->at[0]));
 	tokens->ids = ids;
-	tokens->capacity = capacity;
+	ids_drop(former);
 	return 0;
 }
 
-/* ---- out of sequences of ints ---- */
-
-/* One token from any int-like object. */
-static int token_slowly(PyObject *item, uint32_t *id)
+/* Room for `more` ids, which is the tokens' own from then on: they are `used`, and to be filled at once. */
+static int tokens_take(struct tokens *tokens, size_t more)
 {
-	PyObject *number = PyNumber_Index(item);
-	unsigned long long value;
+	size_t capacity = 256, count = tokens->count + more;
+	struct ids *ids = tokens->ids;
 
-	if (!number)
-		return -1;
-	value = PyLong_AsUnsignedLongLong(number);
-	Py_DECREF(number);
-	if ((value == (unsigned long long)-1 && PyErr_Occurred()) || value > UINT32_MAX) {
-		PyErr_Clear();
-		PyErr_Format(PyExc_ValueError, "token %R is not in 0 .. 4294967295", item);
+	if (tokens->exports > 0) {
+		PyErr_SetString(PyExc_BufferError, "the tokens are in use as a buffer and can't grow");
 		return -1;
 	}
-	*id = (uint32_t)value;
+	if (more > TOKENS_MAX || count > TOKENS_MAX) {
+		PyErr_Format(PyExc_ValueError, "%zu tokens: at most %zu are possible", count, TOKENS_MAX);
+		return -1;
+	}
+	while (capacity < count)
+		capacity *= 2;
+	if ((!ids || count > ids->capacity || (ids->used != tokens->count && ids->refs > 1)) && ids_move(tokens, capacity))
+		return -1;
+	tokens->ids->used = count;
 	return 0;
 }
 
-/* The value of an int of one digit (below 2^30), or -1: those are nearly all there are. */
-static inline int64_t token_quickly(PyObject *item)
+int tokens_add(struct tokens *tokens, const struct source *source, size_t first)
 {
-#if PY_VERSION_HEX >= 0x030C0000
-	if (PyLong_CheckExact(item) && PyUnstable_Long_IsCompact((PyLongObject *)item))
-		return PyUnstable_Long_CompactValue((PyLongObject *)item);
-#else
-	if (PyLong_CheckExact(item)) {
-		Py_ssize_t digits = Py_SIZE(item);
-
-		if (digits == 1)
-			return ((PyLongObject *)item)->ob_digit[0];
-		if (digits == 0)
-			return 0;
-	}
-#endif
-	return -1;
-}
-
-#define PREFETCH_ITEMS 24 /* ints lie all over memory */
-
-/* As many of `items` as are plain ints of one digit. Runs no Python code. */
-static size_t tokens_quickly(uint32_t *ids, PyObject **items, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		int64_t value;
-
-		if (i + PREFETCH_ITEMS < count)
-			__builtin_prefetch(items[i + PREFETCH_ITEMS]);
-		value = token_quickly(items[i]);
-		if (value < 0 || value > (int64_t)UINT32_MAX)
-			return i;
-		ids[i] = (uint32_t)value;
-	}
-	return count;
-}
-
-static int tokens_from_items(uint32_t *ids, PyObject *sequence, size_t count)
-{
-	size_t at = 0;
-
-	for (;;) {
-		/* An item's __index__ may have changed a list. */
-		if ((size_t)PySequence_Fast_GET_SIZE(sequence) != count) {
-			PyErr_SetString(PyExc_RuntimeError, "the list of tokens changed while it was read");
-			return -1;
-		}
-		at += tokens_quickly(ids + at, PySequence_Fast_ITEMS(sequence) + at, count - at);
-		if (at == count)
-			return 0;
-		if (token_slowly(PySequence_Fast_GET_ITEM(sequence, (Py_ssize_t)at), &ids[at]))
-			return -1;
-		at++;
-	}
-}
-
-static int tokens_add_sequence(struct tokens *tokens, PyObject *source)
-{
-	PyObject *sequence = PySequence_Fast(
-		source, "tokens: a sequence of ints, or a one-dimensional buffer of integers");
-	size_t count;
+	size_t more = source->count - first;
 	int error;
 
-	if (!sequence)
+	if (more == 0)
+		return 0;
+	if (tokens_take(tokens, more))
 		return -1;
-	count = (size_t)PySequence_Fast_GET_SIZE(sequence);
-	error = tokens_reserve(tokens, tokens->count + count);
-	if (!error)
-		error = tokens_from_items(tokens->ids + tokens->count, sequence, count);
-	if (!error)
-		tokens->count += count;
-	Py_DECREF(sequence);
-	return error;
-}
-
-/* ---- out of buffers ---- */
-
-/* The item's letter, without the marks of native byte order. */
-static char buffer_letter(const Py_buffer *view)
-{
-	const char *format = view->format ? view->format : "B";
-
-	if (*format == '@' || *format == '=' || *format == '<')
-		format++;
-	return format[0] && !format[1] ? format[0] : '\0';
-}
-
-static int out_of_range(void)
-{
-	PyErr_SetString(PyExc_ValueError, "a token is not in 0 .. 4294967295");
-	return -1;
-}
-
-static int tokens_from_buffer(uint32_t *ids, const Py_buffer *view, size_t count)
-{
-	char letter = buffer_letter(view);
-	uint64_t seen = 0;
-
-	if (view->itemsize == 8 && letter && strchr("qQlLnN", letter)) {
-		const uint64_t *from = view->buf;
-
-		for (size_t i = 0; i < count; i++) {
-			seen |= from[i];
-			ids[i] = (uint32_t)from[i];
-		}
-		return seen > UINT32_MAX ? out_of_range() : 0;
-	}
-	if (view->itemsize == 4 && letter && strchr("iIlL", letter)) {
-		const uint32_t *from = view->buf;
-
-		memcpy(ids, from, count * sizeof(*ids));
-		for (size_t i = 0; i < count; i++)
-			seen |= from[i];
-		return (letter == 'i' || letter == 'l') && seen >> 31 ? out_of_range() : 0;
-	}
-	PyErr_Format(PyExc_TypeError, "a buffer of tokens holds 32-bit or 64-bit integers, not '%s'",
-		view->format ? view->format : "B");
-	return -1;
-}
-
-static int tokens_add_buffer(struct tokens *tokens, PyObject *source)
-{
-	Py_buffer view;
-	size_t count;
-	int error;
-
-	if (PyObject_GetBuffer(source, &view, PyBUF_ND | PyBUF_FORMAT))
+	tokens->exports++; /* an item's __index__ may be about to append, too */
+	error = source_read(source, first, more, tokens->ids->at + tokens->count);
+	tokens->exports--;
+	if (error)
 		return -1;
-	if (view.ndim != 1) {
-		PyErr_Format(PyExc_TypeError, "a buffer of tokens has one dimension, not %d", view.ndim);
-		PyBuffer_Release(&view);
-		return -1;
+	tokens->count += more;
+	return 0;
+}
+
+PyObject *tokens_begin(const struct tokens *tokens, size_t count)
+{
+	struct tokens *made = (struct tokens *)tokens_type.tp_alloc(&tokens_type, 0);
+
+	if (made && tokens->ids) {
+		made->ids = tokens->ids;
+		made->ids->refs++;
+		made->count = count;
 	}
-	count = (size_t)view.shape[0];
-	error = tokens_reserve(tokens, tokens->count + count);
-	if (!error)
-		error = tokens_from_buffer(tokens->ids + tokens->count, &view, count);
-	if (!error)
-		tokens->count += count;
-	PyBuffer_Release(&view);
-	return error;
+	return (PyObject *)made;
 }
 
 /* ---- the type ---- */
 
 static PyObject *tokens_append(PyObject *self, PyObject *source)
 {
-	struct tokens *tokens = (struct tokens *)self;
+	struct source from;
+	int error;
 
-	if (PyObject_CheckBuffer(source) ? tokens_add_buffer(tokens, source) : tokens_add_sequence(tokens, source))
+	if (source_open(&from, source))
+		return NULL;
+	error = tokens_add((struct tokens *)self, &from, 0);
+	source_close(&from);
+	if (error)
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -237,7 +129,7 @@ static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 
 static void tokens_free(PyObject *self)
 {
-	PyMem_Free(((struct tokens *)self)->ids);
+	ids_drop(((struct tokens *)self)->ids);
 	Py_TYPE(self)->tp_free(self);
 }
 
@@ -254,42 +146,67 @@ static PyObject *tokens_item(PyObject *self, Py_ssize_t index)
 		PyErr_SetString(PyExc_IndexError, "there are not so many tokens");
 		return NULL;
 	}
-	return PyLong_FromUnsignedLong(tokens->ids[index]);
+	return PyLong_FromUnsignedLong(tokens->ids->at[index]);
 }
 
 static PyObject *tokens_address(PyObject *self, void *closure)
 {
+	struct tokens *tokens = (struct tokens *)self;
+
 	(void)closure;
-	return PyLong_FromVoidPtr(((struct tokens *)self)->ids);
+	return PyLong_FromVoidPtr(tokens->ids ? tokens->ids->at : NULL);
 }
 
-/* common(other): how many leading tokens are the same in both. */
+/* common(source): how many leading tokens are the same in both. */
 static PyObject *tokens_common(PyObject *self, PyObject *argument)
 {
-	struct tokens *a = (struct tokens *)self, *b = (struct tokens *)argument;
-	size_t count, at = 0;
+	struct tokens *tokens = (struct tokens *)self;
+	struct source source;
+	Py_ssize_t common = 0;
+	size_t count;
 
-	if (!PyObject_TypeCheck(argument, &tokens_type)) {
-		PyErr_SetString(PyExc_TypeError, "common() compares with Tokens");
+	if (source_open(&source, argument))
 		return NULL;
+	count = tokens->count < source.count ? tokens->count : source.count;
+	if (count > 0) {
+		tokens->exports++; /* an item's __index__ may be about to append to what is compared */
+		common = source_common(&source, tokens->ids->at, count);
+		tokens->exports--;
 	}
-	count = a->count < b->count ? a->count : b->count;
-	while (count - at >= 256 && memcmp(a->ids + at, b->ids + at, 256 * sizeof(*a->ids)) == 0)
-		at += 256;
-	while (at < count && a->ids[at] == b->ids[at])
-		at++;
-	return PyLong_FromSize_t(at);
+	source_close(&source);
+	return common < 0 ? NULL : PyLong_FromSsize_t(common);
+}
+
+/* continued(source): these tokens, and the source's behind as many. The former are not compared. */
+static PyObject *tokens_continued(PyObject *self, PyObject *argument)
+{
+	struct tokens *tokens = (struct tokens *)self;
+	struct source source;
+	PyObject *made;
+
+	if (source_open(&source, argument))
+		return NULL;
+	if (source.count < tokens->count) {
+		PyErr_Format(PyExc_ValueError, "%zu tokens can't go on from %zu", source.count, tokens->count);
+		made = NULL;
+	} else {
+		made = tokens_begin(tokens, tokens->count);
+		if (made && tokens_add((struct tokens *)made, &source, tokens->count))
+			Py_CLEAR(made);
+	}
+	source_close(&source);
+	return made;
 }
 
 static int tokens_get_buffer(PyObject *self, Py_buffer *view, int flags)
 {
 	struct tokens *tokens = (struct tokens *)self;
-	int error = PyBuffer_FillInfo(view, self, tokens->ids ? (void *)tokens->ids : (void *)"",
-		(Py_ssize_t)(tokens->count * sizeof(*tokens->ids)), 1, flags);
+	int error = PyBuffer_FillInfo(view, self, tokens->ids ? (void *)tokens->ids->at : (void *)"",
+		(Py_ssize_t)(tokens->count * sizeof(uint32_t)), 1, flags);
 
 	if (error)
 		return error;
-	view->itemsize = sizeof(*tokens->ids);
+	view->itemsize = sizeof(uint32_t);
 	if (view->format)
 		view->format = "I";
 	if (view->shape)
@@ -306,7 +223,10 @@ static void tokens_release_buffer(PyObject *self, Py_buffer *view)
 
 static PyMethodDef tokens_methods[] = {
 	{ "append", tokens_append, METH_O, "append(tokens): adds the ids of a sequence or buffer." },
-	{ "common", tokens_common, METH_O, "common(other) -> int: how many leading ids are the same." },
+	{ "common", tokens_common, METH_O,
+		"common(source) -> int: how many leading ids are the same in a sequence or buffer." },
+	{ "continued", tokens_continued, METH_O,
+		"continued(source) -> Tokens: these ids, not compared, and those of the source behind them." },
 	{ NULL, NULL, 0, NULL },
 };
 
@@ -347,7 +267,7 @@ static int64_t page_number(const int64_t *slots, Py_ssize_t page)
 
 static int pages_fill(struct tokens *tokens, const int64_t *slots, Py_ssize_t first, Py_ssize_t count, Py_ssize_t page)
 {
-	if (tokens_reserve(tokens, (size_t)(count / page)))
+	if (tokens_take(tokens, (size_t)(count / page)))
 		return -1;
 	for (Py_ssize_t at = first; at < first + count; at += page) {
 		int64_t number = page_number(slots + at, page);
@@ -357,7 +277,7 @@ static int pages_fill(struct tokens *tokens, const int64_t *slots, Py_ssize_t fi
 				(long long)slots[at], page);
 			return -1;
 		}
-		tokens->ids[tokens->count++] = (uint32_t)number;
+		tokens->ids->at[tokens->count++] = (uint32_t)number;
 	}
 	return 0;
 }

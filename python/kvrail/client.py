@@ -22,6 +22,8 @@ from .ticket import Ticket, Watcher, stream_handle
 TokenLike = Union[Tokens, Sequence[int], Any]
 BlockLike = Union[Tokens, Sequence[int], Any]
 
+_IDS, _SESSION, _TICKET = ffi.typeof("uint32_t[]"), ffi.typeof("struct kvr_session **"), ffi.typeof("kvr_ticket *")
+
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
@@ -340,6 +342,33 @@ class Registration(Closing):
     def session(self, id: str, salt: Optional[str] = None) -> "Session":
         return Session(self, id, salt)
 
+    def ask(self, id: str, salt: Optional[str], tokens: Tokens, digests: bytes = b"") -> "tuple[Session, Ticket]":
+        """A new session with the chain of these tokens, of which `digests` are known already, and its LOOKUP: one call
+        into the library."""
+        session = Session.__new__(Session)
+        session._prepare(self, id)
+        out, ids = ffi.new(_TICKET), ffi.from_buffer(_IDS, tokens)
+        handle = self.client._enter()
+        try:
+            code = lib.kvrpy_ask(
+                handle,
+                self.number,
+                id.encode(),
+                salt.encode() if salt else ffi.NULL,
+                digests,
+                len(digests) // 32,
+                ids,
+                len(tokens),
+                session._out,
+                out,
+            )
+            session._handle = session._out[0] or None
+            if code:
+                raise failed(code)
+            return session, Ticket(session, out[0], None)
+        finally:
+            self.client._leave()
+
     def close(self) -> None:
         """Waits until no transfer uses the memory."""
         if self._closed or self.client.closed:
@@ -358,11 +387,15 @@ class Registration(Closing):
 class Session(Closing):
     """One request of the engine. close() frees our part of it; end() tells the server that the request is over."""
 
-    def __init__(self, registration: Registration, id: str, salt: Optional[str]) -> None:
+    def _prepare(self, registration: Registration, id: str) -> None:
         self.client = registration.client
         self.registration = registration
         self.id = id
-        self._out = ffi.new("struct kvr_session **")
+        self._out = ffi.new(_SESSION)
+        self._handle: Any = None
+
+    def __init__(self, registration: Registration, id: str, salt: Optional[str]) -> None:
+        self._prepare(registration, id)
         handle = self.client._enter()
         try:
             code = lib.kvr_session_create(
@@ -372,7 +405,7 @@ class Session(Closing):
                 raise failed(code)
         finally:
             self.client._leave()
-        self._handle: Any = self._out[0]
+        self._handle = self._out[0]
 
     def close(self) -> None:
         if self._handle is None or self.client.closed:
@@ -408,9 +441,10 @@ class Session(Closing):
     def tokens(self, tokens: TokenLike) -> None:
         """All tokens from the first one on; those of chunks that earlier calls hashed are not looked at."""
         ids = tokens if isinstance(tokens, Tokens) else Tokens(tokens)
+        pointer = ffi.from_buffer(_IDS, ids)  # and they can't be appended to by another thread
         handle = self._enter()
         try:
-            code = lib.kvr_session_tokens(handle, ffi.cast("uint32_t *", ids.address), len(ids))
+            code = lib.kvr_session_tokens(handle, pointer, len(ids))
             if code:
                 raise failed(code)
         finally:
@@ -550,7 +584,8 @@ def _transfer(first: int, count: int, blocks: BlockLike, skip_tokens: int) -> tu
     """The struct, the place for outcomes, and what must live until the call has returned."""
     ids = blocks if isinstance(blocks, Tokens) else Tokens(blocks)
     group = ffi.new("struct kvr_blocks *")
-    group.ids = ffi.cast("uint32_t *", ids.address)
+    pointer = ffi.from_buffer(_IDS, ids)
+    group.ids = pointer
     group.count = len(ids)
     outcomes = ffi.new("uint8_t[]", count)
     transfer = ffi.new("struct kvr_transfer *")
@@ -559,4 +594,4 @@ def _transfer(first: int, count: int, blocks: BlockLike, skip_tokens: int) -> tu
     transfer.group_count = 1
     transfer.groups = group
     transfer.outcomes = outcomes
-    return transfer, outcomes, (ids, group)
+    return transfer, outcomes, (pointer, group)

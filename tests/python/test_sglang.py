@@ -194,6 +194,70 @@ def test_lookups_of_one_id_replace_each_other_and_release_gives_all_back(rank: R
     rank.connector.end_session("r")
 
 
+@pytest.mark.parametrize("make", [list, lambda ids: numpy.array(ids, dtype=numpy.int64)])
+def test_what_a_prompt_only_seems_to_go_on_from_is_never_believed(rank: Rank, make: Any) -> None:
+    """The history guesses by a prompt's last tokens and some others, and the server is asked before all are compared."""
+    rank.store(TOKENS)
+    rank.connector.end_session("store")
+    guess = rank.connector._link.history.guess
+    guesses = 0
+    for at in range(len(TOKENS)):
+        other = list(TOKENS)
+        other[at] += 1
+        guesses += guess(make(other)) is not None
+        assert rank.connector.lookup_kv(make(other), "r") == min(at // CHUNK, 3) * CHUNK, at
+        assert rank.connector.lookup_kv(make(TOKENS), "r") == 3 * CHUNK
+        assert rank.connector.lookup_kv(make(other), "r") == min(at // CHUNK, 3) * CHUNK
+        rank.connector.release_pending("r")
+        rank.connector.end_session("r")
+    assert guesses > 10
+    for bad in (-1, 2**32, "token", None):
+        assert rank.connector.lookup_kv([*TOKENS[:1], bad, *TOKENS[2:]], "bad") == 0
+        assert rank.connector.lookup_kv([*TOKENS, bad], "bad") == 0
+    assert rank.connector.lookup_kv(make(TOKENS), "bad") == 3 * CHUNK
+    rank.connector.end_session("bad")
+    no_locks(rank)
+
+
+def test_the_turns_of_a_conversation_each_find_what_the_last_one_stored(rank: Rank) -> None:
+    tokens, history = list(TOKENS), rank.connector._link.history
+    rank.store(tokens)
+    rank.connector.end_session("store")
+    for turn in range(5):
+        tokens = tokens + [turn] * 21
+        hits = history.hits
+        stored = (len(tokens) - 21) // CHUNK * CHUNK
+        assert rank.connector.lookup_kv(tokens, f"turn {turn}") == stored and history.hits == hits + 1
+        tokens = tokens + [99] * CHUNK
+        assert rank.connector.lookup_kv(tokens, f"turn {turn}") == stored  # the same request, with what it generated
+        rank.store(tokens, request=f"turn {turn}")
+        rank.connector.end_session(f"turn {turn}")
+    whole = len(tokens) // CHUNK * CHUNK
+    for branch in (tokens + [7] * 40, tokens + [8] * 40, tokens[:whole] + [9], tokens):
+        for request in ("one", "other"):
+            assert rank.connector.lookup_kv(branch, request) == whole
+    rank.connector.reset()
+    no_locks(rank)
+
+
+def test_a_guess_while_the_server_hangs_is_a_miss(server: Server) -> None:
+    rank = Rank(server, mq_timeout=0.05)
+    rank.store(TOKENS)
+    rank.connector.end_session("store")
+    for tokens in (TOKENS, [*TOKENS[:1], 7, *TOKENS[2:]]):
+        server.pause()
+        try:
+            assert rank.connector.lookup_kv(tokens, "r") == 0
+        finally:
+            server.resume()
+        wait_until(lambda: rank.connector.is_healthy)
+        rank.connector.end_session("r")
+    assert rank.connector.lookup_kv(TOKENS, "r") == 3 * CHUNK
+    rank.connector.end_session("r")
+    no_locks(rank)
+    rank.close()
+
+
 def test_a_retrieve_lets_go_of_what_is_before_its_offset(rank: Rank) -> None:
     rank.store(TOKENS)
     rank.connector.end_session("store")

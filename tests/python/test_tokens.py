@@ -65,6 +65,67 @@ def test_common_counts_equal_leading_tokens() -> None:
     assert Tokens().common(Tokens(base)) == 0
 
 
+@pytest.mark.parametrize("make", [list, tuple, lambda ids: array.array("q", ids), lambda ids: array.array("I", ids), Tokens])
+def test_common_compares_with_lists_and_buffers_as_with_tokens(make: object) -> None:
+    base = [0, 1, 2**30 - 1, 2**30, 2**32 - 1, 7, 0] * 200
+    tokens = Tokens(base)
+    assert tokens.common(make(base)) == len(base)  # type: ignore[operator]
+    assert tokens.common(make(base + [1])) == len(base)  # type: ignore[operator]
+    assert tokens.common(make([])) == 0  # type: ignore[operator]
+    for at in (0, 1, 255, 256, 700, 1399):
+        assert tokens.common(make(base[:at])) == at  # type: ignore[operator]
+        assert tokens.common(make(base[:at] + [5] + base[at + 1 :])) == at  # type: ignore[operator]
+
+
+def test_what_only_looks_like_a_token_is_not_the_same() -> None:
+    tokens = Tokens([2**32 - 1, 5])
+    assert tokens.common(array.array("i", [-1, 5])) == 0
+    assert tokens.common(array.array("q", [-1, 5])) == 0
+    assert Tokens([7]).common(array.array("q", [2**32 + 7])) == 0
+    for bad in ([-1], [2**32], [2**64 + 2**32 - 1]):
+        with pytest.raises(ValueError):
+            tokens.common(bad)
+    with pytest.raises(TypeError):
+        tokens.common(["a"])
+    assert Tokens([1, 0]).common([True, False]) == 2
+
+
+def test_continued_tokens_share_their_beginning_and_never_each_others_end() -> None:
+    first = Tokens(range(300))
+    one, other = first.continued(list(range(305))), first.continued(list(range(300)) + [9] * 1000)
+    again = one.continued(list(range(400)))
+    assert [len(tokens) for tokens in (first, one, other, again)] == [300, 305, 1300, 400]
+    assert list(first) == list(range(300)) and list(one) == list(range(305)) and list(again) == list(range(400))
+    assert list(other) == list(range(300)) + [9] * 1000
+    first.append([5])
+    del first
+    one.append([77])
+    assert list(one) == [*range(305), 77] and list(again) == list(range(400)) and list(other)[300:] == [9] * 1000
+    with pytest.raises(ValueError):
+        one.continued([1, 2])
+    with pytest.raises(ValueError):
+        one.continued([0] * 306 + [-1])
+    assert list(one.continued(list(one))) == list(one)
+
+
+def test_tokens_that_are_being_read_can_not_be_appended_to() -> None:
+    class Sly:
+        def __index__(self) -> int:
+            for tokens in (target, compared):
+                with pytest.raises(BufferError):
+                    tokens.append([1] * 100000)
+            return 7
+
+    target, compared = Tokens([1, 2]), Tokens([7, 8])
+    compared_view = memoryview(compared)
+    target.append([Sly()] * 3)
+    assert list(target) == [1, 2, 7, 7, 7]
+    compared_view.release()
+    target_view = memoryview(target)
+    assert compared.common([Sly(), 8]) == 2
+    target_view.release()
+
+
 def test_a_buffer_that_is_out_keeps_the_array_in_its_place() -> None:
     tokens = Tokens([1])
     view = memoryview(tokens)
@@ -96,6 +157,54 @@ def test_history_believes_nothing_that_differs_anywhere() -> None:
         other = list(ids)
         other[at] += 1
         assert history.find(Tokens(other)) is None
+
+
+@pytest.mark.parametrize("make", [list, tuple, lambda ids: array.array("q", ids), lambda ids: array.array("I", ids), Tokens])
+def test_a_guess_is_what_the_prompt_goes_on_from(make: object) -> None:
+    history = History(4, 1 << 20)
+    turn = list(range(100, 510))
+    remembered = Tokens(turn)
+    history.remember(remembered, digests(102))
+    for more in ([], [1, 2, 3], [1] * 1000):
+        guess = history.guess(make(turn + more))  # type: ignore[operator]
+        assert guess is not None and guess[1] == digests(102) and list(guess[0]) == turn + more
+    guess = history.guess(make(turn[:408] + [5] * 70))  # type: ignore[operator]
+    assert guess is not None and list(guess[0]) == turn[:408] + [5] * 70  # other tokens behind its last chunk
+    assert list(remembered) == turn
+    for ids in (turn[:407], [], [1], [5] * 500):
+        assert history.guess(make(ids)) is None  # type: ignore[operator]
+
+
+def test_a_guess_may_be_wrong_and_a_comparison_tells() -> None:
+    history = History(4, 1 << 20)
+    turn = list(range(100, 500))
+    history.remember(Tokens(turn), digests(100))
+    guessed = 0
+    for at in range(400):
+        other = list(turn)
+        other[at] += 1
+        guess = history.guess(other + [7])
+        if guess is not None:
+            guessed += 1
+            assert guess[0].common(other + [7]) == at
+    assert 300 < guessed < 400
+    assert history.guess(turn[:399] + ["x"]) is None and history.guess([object()] * 400) is None
+    with pytest.raises(ValueError):
+        history.guess(turn + [-1])
+    with pytest.raises(TypeError):
+        history.guess(7)
+
+
+def test_a_history_that_is_cleared_while_it_guesses_takes_nothing_away() -> None:
+    class Sly:
+        def __index__(self) -> int:
+            history.clear()
+            return 3
+
+    history = History(4, 1 << 20)
+    history.remember(Tokens(range(400)), digests(100))
+    guess = history.guess([*range(400), Sly(), 5])
+    assert guess is not None and list(guess[0]) == [*range(400), 3, 5] and guess[1] == digests(100) and history.bytes == 0
 
 
 def test_history_keeps_to_its_memory_and_forgets_the_oldest() -> None:

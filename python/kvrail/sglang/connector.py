@@ -32,7 +32,7 @@ from ..engine import (
 )
 from ..errors import KvrailError
 from ..memory import Layout, MemoryLike, extent
-from ..results import NULL_BLOCK
+from ..results import NULL_BLOCK, Result
 from ..ticket import Ticket
 
 # Requests that SGLang has not ended: aborted ones may never be. The oldest is ended in their place.
@@ -259,35 +259,94 @@ class KvrailConnector:
 
     def _look_up(self, token_ids: Any, request_id: str) -> tuple[int, int]:
         """This rank's part: tokens that the server found, and whether it was asked: rank 0 asks."""
-        tokens = Tokens(token_ids)
         with self._lock:
-            request = self._begin(request_id, tokens)
-            request.locked = False
-        if self.worker_id != 0:
-            return 0, 0
-        self._link.chain(request.session, request.tokens)
-        result = request.session.lookup(min(self._mq_timeout, LOOKUP_SECONDS))
-        return result.tokens, 1
+            if self.worker_id != 0:
+                self._begin(request_id, token_ids).locked = False
+                return 0, 0
+            ticket = self._ask_early(token_ids, request_id)
+            if ticket is None:
+                request = self._begin(request_id, token_ids)
+                request.locked = False
+                self._link.chain(request.session, request.tokens)
+                ticket = request.session.submit_lookup()
+        return self._answer(ticket).tokens, 1
 
-    def _begin(self, request_id: str, tokens: Tokens) -> _Request:
+    def _ask_early(self, token_ids: Any, request_id: str) -> Optional[Ticket]:
+        """Asks the server about tokens that are these, it seems, and compares them while it answers. None: there are no
+        such tokens, or they are others, and it is as if nothing had been asked."""
+        chunks = len(token_ids) // self._link.chunk_tokens
+        request = self._requests.get(request_id)
+        if request is None:
+            guess = self._link.history.guess(token_ids)
+            if guess is None:
+                return None
+            session, ticket = self._registration.ask(request_id, self._salt, *guess)
+            request = _Request(guess[0], session)
+        elif request.session.chunks == chunks:
+            request.locked = False
+            ticket = request.session.submit_lookup()
+        else:
+            return None
+        common = -1
+        try:
+            common = request.tokens.common(token_ids)
+        finally:
+            if common < chunks * self._link.chunk_tokens:
+                self._undo(request_id, request, ticket)
+        if common < chunks * self._link.chunk_tokens:
+            return None
+        if request_id not in self._requests:
+            self._add(request_id, request)
+        self._extend(request, token_ids, common)
+        return ticket
+
+    def _undo(self, request_id: str, request: _Request, ticket: Ticket) -> None:
+        """Another chain under the same id would be refused."""
+        self._requests.pop(request_id, None)
+        try:
+            self._answer(ticket)
+        except KvrailError:
+            pass
+        request.session.end(min(self._mq_timeout, LOOKUP_SECONDS))
+        request.session.close()
+
+    def _answer(self, ticket: Ticket) -> Result:
+        try:
+            return ticket.wait(min(self._mq_timeout, LOOKUP_SECONDS))
+        except BaseException:
+            if not ticket.ended:
+                self._link.later(ticket)
+                ticket.cancel()
+            raise
+
+    def _begin(self, request_id: str, token_ids: Any) -> _Request:
         """The request's entry: the one there is, when these tokens and its own begin alike as far as both have whole
         chunks."""
         request = self._requests.get(request_id)
         if request is not None:
             chunk = self._link.chunk_tokens
-            if request.tokens.common(tokens) >= min(len(tokens) // chunk, len(request.tokens) // chunk) * chunk:
-                if len(tokens) > len(request.tokens):
-                    request.tokens = tokens
+            common = request.tokens.common(token_ids)
+            if common >= min(len(token_ids) // chunk, len(request.tokens) // chunk) * chunk:
+                self._extend(request, token_ids, common)
                 return request
             del self._requests[request_id]
             if self.worker_id == 0:
                 request.session.end(min(self._mq_timeout, LOOKUP_SECONDS))  # another chain under the same id would be refused
             request.session.close()
+        request = _Request(Tokens(token_ids), self._link.session(self._registration, request_id, self._salt))
+        self._add(request_id, request)
+        return request
+
+    def _add(self, request_id: str, request: _Request) -> None:
         while len(self._requests) >= REQUESTS_MAX:
             self.end_session(next(iter(self._requests)))
-        request = _Request(tokens, self._link.session(self._registration, request_id, self._salt))
         self._requests[request_id] = request
-        return request
+
+    def _extend(self, request: _Request, token_ids: Any, common: int) -> None:
+        """The request's tokens are these, when they are more; the first `common` ones are the same."""
+        if len(token_ids) > len(request.tokens):
+            alike = common == len(request.tokens)
+            request.tokens = request.tokens.continued(token_ids) if alike else Tokens(token_ids)
 
     def _settle(self, request: _Request, found: int, matched: int) -> None:
         """All ranks know what they agreed on: what rank 0 has locked beyond is let go, for all of them."""
@@ -392,9 +451,8 @@ class KvrailConnector:
         if not request_id:
             self._anonymous += 1
             request_id = f"store {os.getpid()} {self.worker_id} {self._anonymous}"
-        tokens = Tokens(store.token_ids)
         with self._lock:
-            request = self._begin(request_id, tokens)
+            request = self._begin(request_id, store.token_ids)
             self._link.chain(request.session, request.tokens)
             synchronize(self._pool)
             ticket = request.session.submit_store(first, end - first, blocks)
