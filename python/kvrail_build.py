@@ -55,22 +55,7 @@ def declarations(header: str) -> str:
     return header + "".join(f"#define {name} ...\n" for name in numbers)
 
 
-# One call where Python would make four: each of them costs it about as much as the library.
-ASK = """int kvrpy_ask(struct kvr_client *client, uint32_t registration, const char *id, const char *salt, const uint8_t *digests,
-    uint32_t chunks, const uint32_t *ids, size_t count, struct kvr_session **session, kvr_ticket *ticket)"""
-ASK_BODY = """
-{
-    int error = kvr_session_create(client, registration, id, salt, session);
-
-    if (!error && chunks > 0)
-        error = kvr_session_digests(*session, digests, chunks);
-    if (!error)
-        error = kvr_session_tokens(*session, ids, count);
-    return error ? error : kvr_submit_lookup(*session, 0, ticket);
-}
-"""
-
 header_path, include_dirs, link = find()
 ffi = FFI()
-ffi.cdef(declarations(header_path.read_text()) + ASK + ";\n")
-ffi.set_source("kvrail._kvrail", "#include <kvrail.h>\nstatic " + ASK + ASK_BODY, include_dirs=include_dirs, extra_link_args=link)
+ffi.cdef(declarations(header_path.read_text()))
+ffi.set_source("kvrail._kvrail", "#include <kvrail.h>\n", include_dirs=include_dirs, extra_link_args=link)

@@ -1,7 +1,7 @@
 /*
- * _history.c - History: earlier prompts and the digests of their chunks. The next turn of a conversation begins with the
- * last one's tokens, so comparing them (memcmp) takes the place of hashing them. Nothing is believed that was not
- * compared token by token.
+ * _history.c - History: earlier prompts and the digests of their chunks. The next turn of a conversation begins with
+ * the last one's tokens, so comparing them takes the place of hashing them. Nothing is believed that was not compared
+ * token by token; a guess is what still has to be.
  */
 #include "_tokens.h"
 

@@ -1,6 +1,6 @@
 /*
- * _tokens.c - the type Tokens: an array of 32-bit token ids, out of a list of ints or anything with the buffer protocol.
- * And page numbers out of slots.
+ * _tokens.c - the type Tokens: an array of 32-bit token ids, out of a list of ints or anything with the buffer
+ * protocol. And page numbers out of slots.
  *
  * Tokens that go on from others share their array: the next turn of a conversation copies nothing.
  *
@@ -52,7 +52,8 @@ static int tokens_take(struct tokens *tokens, size_t more)
 	}
 	while (capacity < count)
 		capacity *= 2;
-	if ((!ids || count > ids->capacity || (ids->used != tokens->count && ids->refs > 1)) && ids_move(tokens, capacity))
+	if ((!ids || count > ids->capacity || (ids->used != tokens->count && ids->refs > 1)) &&
+		ids_move(tokens, capacity))
 		return -1;
 	tokens->ids->used = count;
 	return 0;
@@ -311,6 +312,13 @@ static PyMethodDef module_methods[] = {
 	{ "pages", pages, METH_VARARGS,
 		"pages(slots, first, count, page) -> Tokens: the page numbers of a range of 64-bit slot numbers, which must be "
 		"whole pages in order; ValueError otherwise." },
+	{ "bind", ask_bind, METH_VARARGS, "bind(...): where the library's functions are, for ask()." },
+	{ "ask", ask, METH_VARARGS,
+		"ask(client's gate, session's gate or None, registration, id, salt, tokens, digests, source) -> (session, ticket, "
+		"common, error, status, tokens, text): sends the LOOKUP of a prompt, in a new session or in this one, and "
+		"compares its tokens with the source's while the server looks. common: how many are the same, -1: that can't be "
+		"said. error -ENOTCONN: there is no server, and nothing has happened; -ETIMEDOUT with status 0: the ticket must "
+		"be waited for." },
 	{ NULL, NULL, 0, NULL },
 };
 
@@ -328,7 +336,8 @@ PyMODINIT_FUNC PyInit__tokens(void)
 
 	if (!created)
 		return NULL;
-	if (PyType_Ready(&tokens_type) || PyType_Ready(&history_type) ||
+	if (PyType_Ready(&tokens_type) || PyType_Ready(&history_type) || PyType_Ready(&gate_type) ||
+		PyModule_AddObjectRef(created, "Gate", (PyObject *)&gate_type) ||
 		PyModule_AddObjectRef(created, "Tokens", (PyObject *)&tokens_type) ||
 		PyModule_AddObjectRef(created, "History", (PyObject *)&history_type)) {
 		Py_DECREF(created);

@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * Where tokens come from: a list or tuple of ints, or a buffer of 32-bit or 64-bit integers. The ints are read directly:
- * one call for each of 32,768 tokens is several times the time of hashing them.
+ * Where tokens come from: a list or tuple of ints, or a buffer of 32-bit or 64-bit integers. The ints are read
+ * directly: one call for each of 32,768 tokens is several times the time of hashing them.
  */
 struct source {
 	PyObject *sequence; /* a list or tuple; NULL: a buffer */
@@ -20,7 +20,7 @@ struct source {
 	uintptr_t tag, zero; /* of ints of one digit that are above 0, and of 0 */
 };
 
-/* Hidden from other modules by the build's -fvisibility; all with the interpreter's lock held. -1: an exception is set. */
+/* Hidden from other modules by the build's -fvisibility. The interpreter's lock is held. -1: an exception is set. */
 
 int source_open(struct source *source, PyObject *object);
 void source_close(struct source *source);
@@ -54,6 +54,10 @@ PyObject *tokens_begin(const struct tokens *tokens, size_t count);
 /* Adds the source's tokens from `first` on. */
 int tokens_add(struct tokens *tokens, const struct source *source, size_t first);
 
-extern PyTypeObject tokens_type, history_type;
+/* Of the module. */
+PyObject *ask(PyObject *module, PyObject *arguments);
+PyObject *ask_bind(PyObject *module, PyObject *arguments);
+
+extern PyTypeObject tokens_type, history_type, gate_type;
 
 #endif

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import threading
+import time
 import weakref
 from typing import Any, Dict, Optional, Sequence, Union
 
 from ._kvrail import ffi, lib
-from ._tokens import Tokens
+from ._tokens import Gate, Tokens, bind
 from .errors import KvrailError
 from .memory import Layout
 from .results import FAILED, HEALTH, Closing, Info, Result, failed, ns, result, text_of
@@ -22,15 +22,28 @@ from .ticket import Ticket, Watcher, stream_handle
 TokenLike = Union[Tokens, Sequence[int], Any]
 BlockLike = Union[Tokens, Sequence[int], Any]
 
-_IDS, _SESSION, _TICKET = ffi.typeof("uint32_t[]"), ffi.typeof("struct kvr_session **"), ffi.typeof("kvr_ticket *")
+_IDS, _ADDRESS = ffi.typeof("uint32_t[]"), ffi.typeof("intptr_t")
+_POINTER, _SESSION = ffi.typeof("struct kvr_session *"), ffi.typeof("struct kvr_session **")
 
+_ASKED = ("health", "session_create", "session_digests", "session_tokens", "submit_lookup", "wait", "error_text")
+bind(*(int(ffi.cast(_ADDRESS, ffi.addressof(lib, "kvr_" + name))) for name in _ASKED))
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
+def _refusal(foreign: int) -> KvrailError:
+    if foreign:
+        return KvrailError(errno.ECHILD, "this client belongs to the parent process: open one of its own after fork")
+    return KvrailError(errno.EBADF, "the client was closed")
+
+
+def _refusal_of_session(foreign: int) -> KvrailError:
+    return KvrailError(errno.EBADF, "the session was closed")
+
+
 def _after_fork_in_child() -> None:
     for client in list(_clients):
-        client._become_a_childs()
+        client._gate.disown()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
@@ -55,10 +68,6 @@ class Client(Closing):
         request_timeout: Optional[float] = None,
         reconnect: bool = True,
     ) -> None:
-        self._handle: Any = None
-        self._new_lock()
-        self._calls = 0  # that are in the library now
-        self._forked = False
         self._tickets: Dict[int, "Ticket"] = {}  # what the server may still write to
         self._watchers: Dict[asyncio.AbstractEventLoop, "Watcher"] = {}
         texts = [text_of(text) for text in (url, driver, device, name, tenant, key_name, key_file)]
@@ -82,49 +91,21 @@ class Client(Closing):
         if code:
             raise failed(code)
         self._pointer = out
-        self._handle = out[0]
+        # Every call on the handle is between _enter and _leave, so that close() can't free it underneath.
+        self._gate = Gate(out[0], int(ffi.cast(_ADDRESS, out[0])), _refusal)
+        self._enter, self._leave = self._gate.enter, self._gate.leave
         self.chunk_tokens: int = self.info().chunk_tokens
         _clients.add(self)
 
-    def _new_lock(self) -> None:
-        self._lock = threading.RLock()
-        self._idle = threading.Condition(self._lock)
-
     # -- the handle ----
-
-    def _enter(self) -> Any:
-        """Every call on the handle is between _enter and _leave, so that close() can't free it underneath."""
-        with self._lock:
-            if self._handle is None or self._forked:
-                raise self._refusal()
-            self._calls += 1
-            return self._handle
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._calls -= 1
-            if self._calls == 0 and self._handle is None:
-                self._idle.notify_all()
-
-    def _refusal(self) -> KvrailError:
-        if self._forked:
-            return KvrailError(errno.ECHILD, "this client belongs to the parent process: open one of its own after fork")
-        return KvrailError(errno.EBADF, "the client was closed")
-
-    def _become_a_childs(self) -> None:
-        self._forked = True
-        self._new_lock()
-        self._calls = 0
 
     def close(self) -> None:
         """Waits for calls of other threads to return. Tickets, sessions, registrations and Memory are gone
         afterwards."""
-        with self._lock:
-            handle, self._handle = self._handle, None
-            if handle is None:
-                return
-            while self._calls > 0:
-                self._idle.wait()
+        if not self._gate.close():
+            return
+        while self._gate.calls > 0:
+            time.sleep(0.001)
         for watcher in list(self._watchers.values()):
             watcher.stop()
         lib.kvr_close(self._pointer)
@@ -133,12 +114,12 @@ class Client(Closing):
         self._tickets.clear()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
+        if hasattr(self, "_gate"):
             self.close()
 
     @property
     def closed(self) -> bool:
-        return self._handle is None
+        return self._gate.closed
 
     # -- the connection ----
 
@@ -342,33 +323,6 @@ class Registration(Closing):
     def session(self, id: str, salt: Optional[str] = None) -> "Session":
         return Session(self, id, salt)
 
-    def ask(self, id: str, salt: Optional[str], tokens: Tokens, digests: bytes = b"") -> "tuple[Session, Ticket]":
-        """A new session with the chain of these tokens, of which `digests` are known already, and its LOOKUP: one call
-        into the library."""
-        session = Session.__new__(Session)
-        session._prepare(self, id)
-        out, ids = ffi.new(_TICKET), ffi.from_buffer(_IDS, tokens)
-        handle = self.client._enter()
-        try:
-            code = lib.kvrpy_ask(
-                handle,
-                self.number,
-                id.encode(),
-                salt.encode() if salt else ffi.NULL,
-                digests,
-                len(digests) // 32,
-                ids,
-                len(tokens),
-                session._out,
-                out,
-            )
-            session._handle = session._out[0] or None
-            if code:
-                raise failed(code)
-            return session, Ticket(session, out[0], None)
-        finally:
-            self.client._leave()
-
     def close(self) -> None:
         """Waits until no transfer uses the memory."""
         if self._closed or self.client.closed:
@@ -387,54 +341,58 @@ class Registration(Closing):
 class Session(Closing):
     """One request of the engine. close() frees our part of it; end() tells the server that the request is over."""
 
-    def _prepare(self, registration: Registration, id: str) -> None:
-        self.client = registration.client
-        self.registration = registration
-        self.id = id
-        self._out = ffi.new(_SESSION)
-        self._handle: Any = None
-
     def __init__(self, registration: Registration, id: str, salt: Optional[str]) -> None:
-        self._prepare(registration, id)
-        handle = self.client._enter()
+        client, out = registration.client, ffi.new(_SESSION)
+        handle = client._enter()
         try:
             code = lib.kvr_session_create(
-                handle, registration.number, id.encode(), salt.encode() if salt else ffi.NULL, self._out
+                handle, registration.number, id.encode(), salt.encode() if salt else ffi.NULL, out
             )
             if code:
                 raise failed(code)
+            self._begin(registration, id, int(ffi.cast(_ADDRESS, out[0])))
         finally:
-            self.client._leave()
-        self._handle = self._out[0]
+            client._leave()
+
+    @classmethod
+    def _of(cls, registration: Registration, id: str, address: int) -> "Session":
+        """What ask() has made."""
+        session = cls.__new__(cls)
+        session._begin(registration, id, address)
+        return session
+
+    def _begin(self, registration: Registration, id: str, address: int) -> None:
+        self.client = registration.client
+        self.registration = registration
+        self.id = id
+        self._gate = gate = Gate(ffi.cast(_POINTER, address), address, _refusal_of_session, registration.client._gate)
+        self._enter, self._leave = gate.enter, gate.leave
 
     def close(self) -> None:
-        if self._handle is None or self.client.closed:
+        """EBUSY while requests of it are under way, or another thread's call."""
+        if self.client.closed:
             return
         try:
             self.client._enter()
         except KvrailError:
             return  # closed meanwhile, or a child of fork
         try:
-            code = lib.kvr_session_destroy(self._out)
-            if code:
-                raise failed(code)
-            self._handle = None
+            if not self._gate.close():
+                return
+            busy = self._gate.calls > 0
+            code = 0 if busy else lib.kvr_session_destroy(ffi.new(_SESSION, self._gate.handle))
+            if busy or code:
+                self._gate.open()
+                raise KvrailError(errno.EBUSY, "another thread uses the session") if busy else failed(code)
         finally:
             self.client._leave()
 
     def __del__(self) -> None:
         try:
-            if getattr(self, "_handle", None) is not None:
+            if hasattr(self, "_gate"):
                 self.close()
         except KvrailError:
             pass  # under way: goes with the client
-
-    def _enter(self) -> Any:
-        self.client._enter()
-        if self._handle is None:
-            self.client._leave()
-            raise KvrailError(errno.EBADF, "the session was closed")
-        return self._handle
 
     # -- the chain ----
 
@@ -448,17 +406,19 @@ class Session(Closing):
             if code:
                 raise failed(code)
         finally:
-            self.client._leave()
+            self._leave()
 
     def set_digests(self, digests: bytes) -> None:
         """The digests of all chunks so far, 32 bytes each, in place of hashing."""
+        if len(digests) % 32:
+            raise ValueError(f"{len(digests)} bytes are no digests of 32 bytes each")
         handle = self._enter()
         try:
             code = lib.kvr_session_digests(handle, digests, len(digests) // 32)
             if code:
                 raise failed(code)
         finally:
-            self.client._leave()
+            self._leave()
 
     def digests(self) -> bytes:
         handle = self._enter()
@@ -469,7 +429,7 @@ class Session(Closing):
             if code:
                 raise failed(code)
         finally:
-            self.client._leave()
+            self._leave()
         return bytes(ffi.buffer(out))
 
     @property
@@ -478,7 +438,7 @@ class Session(Closing):
         try:
             return int(lib.kvr_session_chunks(handle))
         finally:
-            self.client._leave()
+            self._leave()
 
     # -- operations: each waits, or is submitted as a ticket ----
 
@@ -489,7 +449,7 @@ class Session(Closing):
         try:
             return result(lib.kvr_lookup(handle, ns(timeout), out), out, None)
         finally:
-            self.client._leave()
+            self._leave()
 
     def retrieve(
         self, first: int, count: int, blocks: BlockLike, skip_tokens: int = 0, timeout: Optional[float] = None
@@ -506,7 +466,7 @@ class Session(Closing):
         try:
             return result(lib.kvr_free_locks(handle, first, count, all_ranks, ns(timeout), out), out, None)
         finally:
-            self.client._leave()
+            self._leave()
 
     def end(self, timeout: Optional[float] = None) -> None:
         """Releases what the session still holds on the server, and forgets it there. Harmless when there is nothing."""
@@ -516,7 +476,7 @@ class Session(Closing):
             if code:
                 raise failed(code)
         finally:
-            self.client._leave()
+            self._leave()
 
     # Timed out, it was canceled and waited for: whatever is raised, the blocks are ours again.
     def _transfer(
@@ -529,7 +489,7 @@ class Session(Closing):
             code = call(handle, transfer, ns(timeout), out)
             return result(code, out, outcomes)
         finally:
-            self.client._leave()
+            self._leave()
 
     def submit_lookup(self, wait: bool = True, lock: bool = True) -> "Ticket":
         """wait False: answers at once; EAGAIN with status 2 while L2 is asked, and submit_query() tells later."""
@@ -577,7 +537,7 @@ class Session(Closing):
                 raise failed(code)
             return Ticket(self, out[0], outcomes)
         finally:
-            self.client._leave()
+            self._leave()
 
 
 def _transfer(first: int, count: int, blocks: BlockLike, skip_tokens: int) -> tuple[Any, Any, Any]:

@@ -33,7 +33,7 @@ class Link:
         self.chunk_tokens = self.client.chunk_tokens
         self.history = History(self.chunk_tokens, int(os.environ.get("KVRAIL_HISTORY_BYTES", HISTORY_BYTES)))
         self._interval = max(heartbeat_interval, 0.01)
-        self._answers = True
+        self.answers = True  # its last request or ping did not time out
         self._background: List[Ticket] = []
         self._lock = threading.Lock()
         self._closing = False
@@ -49,11 +49,11 @@ class Link:
 
     @property
     def healthy(self) -> bool:
-        return self._answers and self.client.health == HEALTHY
+        return self.answers and self.client.health == HEALTHY
 
     def suspect(self) -> None:
         """A request timed out: unhealthy until a ping comes back."""
-        self._answers = False
+        self.answers = False
         self._wake.set()
 
     def _watch(self) -> None:
@@ -67,9 +67,9 @@ class Link:
                 self.client.progress()
                 if self.client.health == HEALTHY:
                     self.client.ping(PING_SECONDS)
-                    self._answers = True
+                    self.answers = True
             except KvrailError as error:
-                self._answers = False
+                self.answers = False
                 self.warn("the server does not answer: %s", error)
             if self.healthy != was:
                 logger.log(logging.INFO if not was else logging.WARNING, "kvrail: %s", "connected again" if not was else "lost")

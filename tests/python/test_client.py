@@ -303,6 +303,62 @@ def test_close_waits_for_calls_of_other_threads(server: Server) -> None:
     assert caught and caught[0].code in (errno.EBADF, errno.ECONNRESET)
 
 
+def test_a_session_that_another_thread_uses_is_not_closed_underneath(server: Server) -> None:
+    client = kvrail.Client(server.url)
+    session = Pool(client).registration.session("a")
+    session.tokens(range(CHUNK))
+    server.pause()
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(session.lookup(60).chunks))
+    thread.start()
+    try:
+        while session._gate.calls == 0:
+            time.sleep(0.001)
+        with pytest.raises(kvrail.KvrailError) as caught:
+            session.close()
+        assert caught.value.code == errno.EBUSY
+    finally:
+        server.resume()
+    thread.join()
+    assert found == [0]
+    session.close()
+    session.close()
+    for call in (session.lookup, session.digests, session.end, lambda: session.tokens([1] * CHUNK)):
+        with pytest.raises(kvrail.KvrailError) as caught:
+            call()
+        assert caught.value.code == errno.EBADF
+    client.close()
+
+
+def test_sessions_are_closed_by_one_thread_while_others_use_them(pool: Pool) -> None:
+    """Every call ends well or says that the session was closed, or that it is in use."""
+    wrong: list[BaseException] = []
+
+    def use(session: kvrail.Session) -> None:
+        try:
+            for number in range(50):
+                session.tokens([1] * CHUNK)
+                session.digests()
+                session.lookup()
+                if number % 10 == 9:
+                    session.close()
+        except kvrail.KvrailError as error:
+            if error.code not in (errno.EBADF, errno.EBUSY):
+                wrong.append(error)
+        except BaseException as error:
+            wrong.append(error)
+
+    for round in range(20):
+        session = pool.registration.session(f"shared {round}")
+        threads = [threading.Thread(target=use, args=(session,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        session.close()
+    assert not wrong
+
+
 def test_tasks_await_tickets(pool: Pool) -> None:
     async def one(number: int) -> int:
         session = pool.registration.session(f"s{number}")

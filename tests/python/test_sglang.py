@@ -424,7 +424,7 @@ def test_a_rank_without_a_server_makes_a_miss_for_all_and_no_lock_is_left(server
     for broken in ranks:
         other = ranks[1 - ranks.index(broken)]
         broken.connector._link.suspect = lambda: None  # type: ignore[method-assign]
-        broken.connector._link._answers = False
+        broken.connector._link.answers = False
         healthy = type(broken.connector._link).healthy
         try:
             broken.connector._link.__class__ = type("Away", (type(other.connector._link),), {"healthy": False})
@@ -433,7 +433,7 @@ def test_a_rank_without_a_server_makes_a_miss_for_all_and_no_lock_is_left(server
         finally:
             broken.connector._link.__class__ = type(other.connector._link)
             assert healthy
-        broken.connector._link._answers = True
+        broken.connector._link.answers = True
         together(ranks, lambda rank: rank.connector.end_session("r"))
         together(ranks, lambda rank: rank.connector.end_session("store"))
         together(ranks, lambda rank: rank.store(TOKENS))

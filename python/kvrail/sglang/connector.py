@@ -10,12 +10,13 @@ that a rank without a server makes it a miss for all. Each rank reads and releas
 """
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, cast
 
-from .._tokens import Tokens, pages
+from .._tokens import Tokens, ask, pages
 from ..client import Registration, Session
 from ..engine import (
     LOOKUP_SECONDS,
@@ -243,10 +244,8 @@ class KvrailConnector:
             return 0
         found = offered = asked = 0
         try:
-            if self._link.healthy:
-                found, asked = self._look_up(token_ids, request_id)
-                whole = len(token_ids) // self._link.chunk_tokens * self._link.chunk_tokens
-                offered = min(found, whole) if asked else whole
+            if self._link.answers:
+                found, asked, offered = self._look_up(token_ids, request_id)
         except Exception as error:
             self._link.failed("a lookup failed: %s", error)
         matched, somebody_asked = self._agree((offered, -asked))
@@ -257,54 +256,71 @@ class KvrailConnector:
             self._settle(request, found, matched if somebody_asked else 0)
             return request.matched
 
-    def _look_up(self, token_ids: Any, request_id: str) -> tuple[int, int]:
-        """This rank's part: tokens that the server found, and whether it was asked: rank 0 asks."""
+    def _look_up(self, token_ids: Any, request_id: str) -> tuple[int, int, int]:
+        """This rank's part: tokens that the server found; whether it was asked: rank 0 asks; tokens that this rank has
+        nothing against."""
+        whole = len(token_ids) // self._link.chunk_tokens * self._link.chunk_tokens
         with self._lock:
-            if self.worker_id != 0:
-                self._begin(request_id, token_ids).locked = False
-                return 0, 0
-            ticket = self._ask_early(token_ids, request_id)
-            if ticket is None:
+            early = self._ask_early(token_ids, request_id, whole) if self.worker_id == 0 else None
+            if early is not None:
+                found, ticket = early
+            elif not self._link.healthy:
+                return 0, 0, 0
+            else:
                 request = self._begin(request_id, token_ids)
                 request.locked = False
+                if self.worker_id != 0:
+                    return 0, 0, whole
                 self._link.chain(request.session, request.tokens)
                 ticket = request.session.submit_lookup()
-        return self._answer(ticket).tokens, 1
+        if ticket is not None:
+            found = self._answer(ticket).tokens
+        return found, 1, min(found, whole)
 
-    def _ask_early(self, token_ids: Any, request_id: str) -> Optional[Ticket]:
-        """Asks the server about tokens that are these, it seems, and compares them while it answers. None: there are no
-        such tokens, or they are others, and it is as if nothing had been asked."""
-        chunks = len(token_ids) // self._link.chunk_tokens
+    def _ask_early(self, token_ids: Any, request_id: str, whole: int) -> Optional[tuple[int, Optional[Ticket]]]:
+        """Asks the server about tokens that are these, it seems, and compares them while it answers. Returns what it
+        found, or a ticket that knows later. None: there are no such tokens, or they are others, and it is as if nothing
+        had been asked."""
+        link, registration = self._link, self._registration
         request = self._requests.get(request_id)
+        session, digests = None, b""
         if request is None:
-            guess = self._link.history.guess(token_ids)
+            guess = link.history.guess(token_ids)
             if guess is None:
                 return None
-            session, ticket = self._registration.ask(request_id, self._salt, *guess)
-            request = _Request(guess[0], session)
-        elif request.session.chunks == chunks:
+            tokens, digests = guess
+        elif request.session.chunks * link.chunk_tokens == whole:
             request.locked = False
-            ticket = request.session.submit_lookup()
+            session, tokens = request.session._gate, request.tokens
         else:
             return None
-        common = -1
-        try:
-            common = request.tokens.common(token_ids)
-        finally:
-            if common < chunks * self._link.chunk_tokens:
-                self._undo(request_id, request, ticket)
-        if common < chunks * self._link.chunk_tokens:
+        address, number, common, code, status, found, text = ask(
+            link.client._gate, session, registration.number, request_id, self._salt, tokens, digests, token_ids
+        )
+        if address == 0 and code == -errno.ENOTCONN:
             return None
-        if request_id not in self._requests:
+        known = request is not None
+        if request is None:
+            request = _Request(tokens, Session._of(registration, request_id, address))
+        if number == 0:
+            raise KvrailError(-code, text)
+        ticket = Ticket(request.session, number, None) if code == -errno.ETIMEDOUT and status == 0 else None
+        if common < whole:
+            self._undo(request_id, request, ticket)
+            return None
+        if not known:
             self._add(request_id, request)
         self._extend(request, token_ids, common)
-        return ticket
+        if code and ticket is None:
+            raise KvrailError(-code, text, status)
+        return found, ticket
 
-    def _undo(self, request_id: str, request: _Request, ticket: Ticket) -> None:
+    def _undo(self, request_id: str, request: _Request, ticket: Optional[Ticket]) -> None:
         """Another chain under the same id would be refused."""
         self._requests.pop(request_id, None)
         try:
-            self._answer(ticket)
+            if ticket is not None:
+                self._answer(ticket)
         except KvrailError:
             pass
         request.session.end(min(self._mq_timeout, LOOKUP_SECONDS))
