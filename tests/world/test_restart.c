@@ -340,6 +340,46 @@ static void a_draining_server_ends_what_it_began(void **state)
 	slice_stop(&slice);
 }
 
+/* pitfalls B09: a worker that died in the midst of a STORE and is back under its old name before the server has noticed. Nothing of the
+ * STORE is found, and that the one before is lost costs the new one nothing. */
+static void who_comes_back_under_an_old_name_is_somebody_new(void **state)
+{
+	struct kvr_session *whole, *half, *request_of_engine;
+	struct slice_model model;
+
+	(void)state;
+	slice_start(&slice, 79, NULL, 1u << 20);
+	slice_model_default(&model);
+	slice_join_as(&slice, 0, 0, &model);
+	model.scheduler = true;
+	slice_join_as(&slice, 1, 0, &model);
+	model.scheduler = false;
+	whole = slice_session(first, "before", NULL, 1, CHUNKS);
+	store_some(first, whole);
+	request_of_engine = slice_session(second, "request", NULL, 1, CHUNKS);
+	assert_int_equal(slice_match(second, request_of_engine, 0), CHUNKS);
+	half = slice_session(first, "half", NULL, 2, CHUNKS);
+	slice_submit_store(first, half, 0, CHUNKS, 0, 66, &request);
+	slice_run(&slice, 3);
+	slice_kill(first);
+	slice_join_as(&slice, 0, 0, &model);
+	half = slice_session(first, "half", NULL, 2, CHUNKS);
+	assert_int_equal(slice_match(first, half, KVR_LOOKUP_NO_LOCK), 0);
+	slice_pass(&slice, 10 * KVR_SECOND);
+	assert_int_equal(slice_ping(first), 0);
+	store_some(first, half);
+	assert_int_equal(slice_match(first, half, KVR_LOOKUP_NO_LOCK), CHUNKS);
+	slice_forget(&half);
+	whole = slice_session(first, "request", NULL, 1, CHUNKS);
+	assert_int_equal(slice_retrieve(first, whole, 0, CHUNKS, 100, &request), 0);
+	slice_outcomes_are(&request, KVR_DELIVERED);
+	slice_forget(&whole);
+	assert_int_equal(slice_end(second, request_of_engine), 0);
+	slice_forget(&request_of_engine);
+	assert_int_equal(slice_locks(&slice), 0);
+	slice_stop(&slice);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -355,6 +395,7 @@ int main(void)
 		cmocka_unit_test(who_registers_nothing_is_closed_after_the_grace),
 		cmocka_unit_test(crash_loops_leave_nothing_behind),
 		cmocka_unit_test(a_draining_server_ends_what_it_began),
+		cmocka_unit_test(who_comes_back_under_an_old_name_is_somebody_new),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

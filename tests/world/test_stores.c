@@ -366,6 +366,56 @@ static void storing_again_says_present_and_changes_nothing(void **state)
 	slice_stop(&slice);
 }
 
+static void quota_set(void *context, struct quota_job *job)
+{
+	(void)job;
+	*(bool *)context = true;
+}
+
+static void set_quota(uint32_t tenant, uint64_t objects)
+{
+	struct quota_job job = { .tenant = tenant, .quota = { .hard_bytes = objects * SLICE_SLOT_BYTES } };
+	bool done = false;
+
+	assert_int_equal(control_request_quota(server_control(slice.server), &job, quota_set, &done), 0);
+	for (unsigned i = 0; i < 1000 && !done; i++)
+		slice_step(&slice);
+	assert_true(done);
+}
+
+/* pitfalls F03: one that is not named keeps what it has and may store, and one that has more than its quota keeps it until it stores. */
+static void quotas_that_are_turned_on_drop_nothing(void **state)
+{
+	struct kvr_session *unlisted, *listed, *more;
+	struct slice_model model;
+
+	(void)state;
+	slice_start(&slice, 147, NULL, 1u << 20);
+	slice_model_default(&model);
+	slice_join_as(&slice, 0, 0, &model);
+	slice_join_as(&slice, 1, 1, &model);
+	store_document(0, 1, 10, &unlisted);
+	store_document(1, 1, 10, &listed);
+	set_quota(1, 6);
+	slice_pass(&slice, 10 * KVR_SECOND);
+	assert_int_equal(slice_match(first, unlisted, 0), 10);
+	assert_int_equal(slice_retrieve(first, unlisted, 0, 10, 0, &request), 0);
+	slice_outcomes_are(&request, KVR_DELIVERED);
+	assert_int_equal(slice_match(&slice.clients[1], listed, 0), 10);
+	assert_int_equal(slice_retrieve(&slice.clients[1], listed, 0, 10, 0, &request), 0);
+	slice_outcomes_are(&request, KVR_DELIVERED);
+	assert_int_equal(slice_end(&slice.clients[1], listed), 0);
+	more = slice_session(&slice.clients[1], "more", NULL, 2, 7);
+	assert_int_equal(slice_store(&slice.clients[1], more, 0, 7, 0, 5, &request), -EDQUOT);
+	assert_int_equal(slice_store(&slice.clients[1], more, 0, 6, 0, 5, &request), 0);
+	slice_outcomes_are(&request, KVR_STORED);
+	assert_int_equal(slice_match(first, unlisted, KVR_LOOKUP_NO_LOCK), 10);
+	slice_forget(&more);
+	slice_forget(&listed);
+	slice_forget(&unlisted);
+	slice_stop(&slice);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +431,7 @@ int main(void)
 		cmocka_unit_test(hot_prefixes_hit_while_others_write),
 		cmocka_unit_test(after_crashes_l1_can_be_filled_to_the_last_object),
 		cmocka_unit_test(storing_again_says_present_and_changes_nothing),
+		cmocka_unit_test(quotas_that_are_turned_on_drop_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
