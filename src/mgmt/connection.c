@@ -171,15 +171,32 @@ static void return_requests(struct management *management, struct peer *peer)
 		request_cut_short(management, request, STATUS_CONNECTION_LOST, "the connection is being closed");
 }
 
+/* Another connection waits for a LOOKUP of it, which only counts: the session is that one's from now on, without the locks. */
+static bool hand_over(struct session *session, const struct connection *lost)
+{
+	const struct request *request = session->search.request;
+
+	if (!search_under_way(session) || !request || request->connection == lost)
+		return false;
+	session_own(session, request->connection);
+	lock_release_begin(session, 0, false);
+	session_go(session);
+	return true;
+}
+
 /* True when none is left. */
 static bool end_sessions(struct management *management, struct connection *connection)
 {
 	for (unsigned n = 0; n < CLOSE_SESSIONS; n++) {
+		struct session *session;
+
 		if (list_empty(&connection->sessions))
 			return true;
+		session = KVR_CONTAINER_OF(connection->sessions.next, struct session, owner_node);
+		if (hand_over(session, connection))
+			continue;
 		COUNT(management, sessions_lost_total, 1);
-		session_end(KVR_CONTAINER_OF(connection->sessions.next, struct session, owner_node), false,
-			"the connection that looked the session up is gone");
+		session_end(session, false, "the connection that looked the session up is gone");
 	}
 	return list_empty(&connection->sessions);
 }
