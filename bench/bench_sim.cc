@@ -18,7 +18,8 @@ namespace
 
 // L1 has room for fewer chunks than one engine's documents have, so that a STORE always moves bytes and evicts.
 constexpr uint64_t l1_bytes = 8 * L1_PAGE_BYTES;
-constexpr uint32_t chunk_tokens = 16, chunks = 4, documents = 1024, blocks = 64, block_bytes = 1024, depth = 32;
+constexpr uint32_t chunk_tokens = 16, chunks = 4, documents = 1024, blocks = 64, block_bytes = 1024, depth = 32,
+		   connections = 8;
 
 enum Operation { PING, LOOKUP, RETRIEVE, STORE, MIX };
 
@@ -88,6 +89,8 @@ bool begin_server(World &world)
 	options.areas = &world.area;
 	options.area_count = 1;
 	options.chunk_tokens = chunk_tokens;
+	options.connections_max =
+		connections; /* what a SEND lands in is then no more memory than a real server's caches hold */
 	options.credits = depth;
 	options.helper_threads = 0;
 	options.boot_id = options.seed = 1;

@@ -9,9 +9,10 @@
 
 /* Events come in slabs, which stay until the fabric goes. */
 #define SLAB_EVENTS 256u
+KVR_STATIC_ASSERT(sizeof(struct sim_event) <= KVR_CACHE_LINE, "an event is in one cache line");
 struct sim_slab {
+	KVR_ALIGNED(KVR_CACHE_LINE) struct sim_event events[SLAB_EVENTS]; /* each in a cache line of its own */
 	struct list_node in_fabric;
-	struct sim_event events[SLAB_EVENTS];
 };
 
 const struct verbs_driver verbs_sim = {
@@ -103,7 +104,7 @@ void sim_fabric_destroy(struct sim_fabric **fabric)
 
 static int events_grow(struct sim_fabric *fabric)
 {
-	struct sim_slab *slab = fault_point("sim_reserve") ? NULL : malloc(sizeof(*slab));
+	struct sim_slab *slab = fault_point("sim_reserve") ? NULL : aligned_alloc(KVR_CACHE_LINE, sizeof(*slab));
 
 	if (!slab)
 		return -ENOMEM;

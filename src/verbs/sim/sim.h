@@ -52,8 +52,10 @@ struct sim_event {
 	struct sim_event *next; /* free list, or parked on a stalled link */
 	uint32_t kind;
 	struct sim_qp *qp;
-	struct sim_wr *wr;
-	struct sim_stream *stream;
+	union {
+		struct sim_wr *wr;
+		struct sim_stream *stream; /* SIM_STREAM */
+	};
 	uint64_t offset; /* SIM_PIECE: in the message */
 	uint64_t length;
 	uint64_t at_ns;
@@ -61,11 +63,11 @@ struct sim_event {
 };
 
 /*
- * What is due, in the order of (time, sequence): a wheel of slots for the next 32 us, which is nearly everything, and a heap for what is
+ * What is due, in the order of (time, sequence): a wheel of slots for the next 16 us, which is nearly everything, and a heap for what is
  * later, or was due before and waited. A slot's events are a list in order.
  */
-#define SIM_SLOT_SHIFT 3u /* a slot is 8 ns */
-#define SIM_SLOTS 4096u
+#define SIM_SLOT_SHIFT 4u /* a slot is 16 ns */
+#define SIM_SLOTS 1024u   /* few, so that they stay in the nearest cache */
 #define SIM_SLOT_WORDS (SIM_SLOTS / 64)
 struct sim_later {
 	uint64_t at_ns;

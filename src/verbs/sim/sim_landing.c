@@ -197,7 +197,7 @@ void sim_show_receives(struct sim_qp *qp, bool all)
 		if (!all && receive->ready_ns > qp->fabric->now_ns)
 			break;
 		list_remove(&receive->in_queue);
-		list_add_last(&receive->home->free, &receive->in_queue);
+		list_add_first(&receive->home->free, &receive->in_queue); /* the one that is in the caches is next */
 		receive->wc.qp_num = qp->base.qp_num;
 		if (receive->wc.status == IBV_WC_SUCCESS)
 			sim_cq_push(cq, &receive->wc, qp, 0);
@@ -277,5 +277,5 @@ void sim_wr_retire(struct sim_qp *qp, struct sim_wr *wr)
 	wr->completed = false;
 	sim_unreserve(qp->fabric, sim_wr_reserves(wr));
 	qp->reserved -= sim_wr_reserves(wr);
-	list_add_last(&qp->free_wrs, &wr->in_free);
+	list_add_first(&qp->free_wrs, &wr->in_free); /* the one that is in the caches is next */
 }
