@@ -31,8 +31,12 @@ def find() -> tuple[Path, list[str], list[str]]:
     tree = os.environ.get("KVRAIL_BUILD_TREE")
     if tree:
         archive = Path(tree).resolve() / "lib" / "libkvrail.a"
-        home = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", (archive.parent.parent / "CMakeCache.txt").read_text(), re.M)
-        assert home is not None, f"{tree} is no CMake build folder"
+        cache = archive.parent.parent / "CMakeCache.txt"
+        home = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", cache.read_text(), re.M) if cache.exists() else None
+        if home is None:
+            sys.exit(f"kvrail: KVRAIL_BUILD_TREE={tree} is no CMake build folder of kvrail; it must be absolute, since pip builds elsewhere")
+        if not archive.exists():
+            sys.exit(f"kvrail: {archive} is not there: build it first (cmake --build {tree})")
         header = Path(home[1]) / "include" / "kvrail.h"
         private = re.search(r"^Requires\.private:(.*)$", (archive.parent.parent / "kvrail.pc").read_text(), re.M)
         crypto = ["-lcrypto"] if private and "libcrypto" in private[1] else []

@@ -16,7 +16,7 @@ from ._kvrail import ffi, lib
 from ._tokens import Gate, Tokens, bind
 from .errors import KvrailError
 from .memory import Layout
-from .results import FAILED, HEALTH, Closing, Info, Result, failed, ns, result, text_of
+from .results import FAILED, HEALTH, Closing, Info, Result, encoded, failed, ns, result, text_of
 from .ticket import Ticket, Watcher, stream_handle
 
 TokenLike = Union[Tokens, Sequence[int], Any]
@@ -346,7 +346,7 @@ class Session(Closing):
         handle = client._enter()
         try:
             code = lib.kvr_session_create(
-                handle, registration.number, id.encode(), salt.encode() if salt else ffi.NULL, out
+                handle, registration.number, encoded(id), encoded(salt) if salt else ffi.NULL, out
             )
             if code:
                 raise failed(code)
@@ -497,7 +497,7 @@ class Session(Closing):
         return self._submit(lambda handle, out: lib.kvr_submit_lookup(handle, flags, out))
 
     def submit_query(self, wait: float = 0.0, early: bool = False) -> "Ticket":
-        return self._submit(lambda handle, out: lib.kvr_submit_query(handle, int(wait * 1e9), early, out))
+        return self._submit(lambda handle, out: lib.kvr_submit_query(handle, ns(wait) if wait > 0 else 0, early, out))
 
     def submit_retrieve(
         self,
@@ -542,6 +542,8 @@ class Session(Closing):
 
 def _transfer(first: int, count: int, blocks: BlockLike, skip_tokens: int) -> tuple[Any, Any, Any]:
     """The struct, the place for outcomes, and what must live until the call has returned."""
+    if first < 0 or count < 1:
+        raise ValueError(f"chunks from {first}, {count} of them: a transfer is of one chunk or more")
     ids = blocks if isinstance(blocks, Tokens) else Tokens(blocks)
     group = ffi.new("struct kvr_blocks *")
     pointer = ffi.from_buffer(_IDS, ids)

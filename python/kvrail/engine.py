@@ -112,7 +112,7 @@ class Link:
             self._background[:0] = left
 
     def session(self, registration: Registration, id: str, salt: Optional[str] = None) -> Session:
-        return registration.session(id, salt)
+        return registration.session(session_id(id), salt)
 
     def chain(self, session: Session, tokens: Tokens) -> None:
         """Gives the session the chain of these tokens: what an earlier prompt has in common is not hashed again."""
@@ -137,6 +137,13 @@ class Link:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=10)
         self.client.close()
+
+
+def session_id(id: str) -> str:
+    """An engine's request id as a session's: users choose them, and a session's has 1 to 128 bytes of UTF-8 and no
+    NUL."""
+    data = id.encode("utf-8", "surrogatepass")
+    return id if len(data) <= 128 and id.isprintable() else hashlib.sha256(data).hexdigest()
 
 
 def url_from(host: Optional[str], port: Optional[int]) -> Optional[str]:
@@ -258,6 +265,7 @@ __all__ = [
     "mark_after",
     "model_name",
     "page_planes",
+    "session_id",
     "synchronize",
     "token_planes",
     "url_from",

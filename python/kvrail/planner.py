@@ -7,7 +7,6 @@ ends the session. A request loads once: when it comes back, its load has failed 
 """
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ._tokens import Tokens
 from .client import Registration, Session
-from .engine import LOOKUP_SECONDS, Link
+from .engine import LOOKUP_SECONDS, Link, session_id
 from .errors import KvrailError
 from .ticket import Ticket
 
@@ -139,8 +138,7 @@ class Planner:
         return state
 
     def _session_id(self, request_id: str) -> str:
-        id = f"{self._instance} {request_id}"
-        return id if len(id.encode()) <= 128 else f"{self._instance} {hashlib.sha256(request_id.encode()).hexdigest()}"
+        return session_id(f"{self._instance} {request_id}")
 
     def _ask(self, state: _Request) -> None:
         try:

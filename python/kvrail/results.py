@@ -1,6 +1,7 @@
 """What requests come to: outcomes, results, what is known of a connection; and the base of all handles."""
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Any, NamedTuple, Optional, Type, TypeVar
 
@@ -18,6 +19,8 @@ NO_MEMORY: int = lib.KVR_NO_MEMORY
 FAILED_CHUNK: int = lib.KVR_FAILED_CHUNK
 CANCELED: int = lib.KVR_CANCELED
 NO_QUOTA: int = lib.KVR_NO_QUOTA
+
+CENTURY = 100 * 365.25 * 86400.0
 
 HEALTHY, CONNECTING, FAILED = "healthy", "connecting", "failed"
 HEALTH = {lib.KVR_HEALTHY: HEALTHY, lib.KVR_CONNECTING: CONNECTING, lib.KVR_FAILED: FAILED}
@@ -77,12 +80,27 @@ class Closing:
 
 
 def ns(timeout: Optional[float]) -> int:
-    """Seconds to the library's nanoseconds, where 0 means its default."""
-    return 0 if timeout is None else max(1, int(timeout * 1e9))
+    """Seconds to the library's nanoseconds, where 0 means its default. More than a century, or infinity, is a
+    century."""
+    return 0 if timeout is None else max(1, int(min(timeout, CENTURY) * 1e9))
+
+
+def until_ns(timeout: Optional[float]) -> Optional[int]:
+    """When that time is up; None: never."""
+    return None if timeout is None or timeout > CENTURY else time.monotonic_ns() + int(timeout * 1e9)
+
+
+def encoded(text: str) -> bytes:
+    """What would end at a NUL in C is refused: two names must not become one."""
+    if not isinstance(text, str):
+        raise TypeError(f"a text is needed, not {type(text).__name__}")
+    if "\0" in text:
+        raise ValueError(f"{text!r} has a NUL in it")
+    return text.encode()
 
 
 def text_of(text: Optional[str]) -> Any:
-    return ffi.NULL if text is None else ffi.new("char[]", text.encode())
+    return ffi.NULL if text is None else ffi.new("char[]", encoded(text))
 
 
 def failed(code: int) -> KvrailError:

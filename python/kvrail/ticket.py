@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Generator, Optional
 from ._kvrail import ffi, lib
 from .errors import KvrailError
 from .memory import words
-from .results import Result, failed, result
+from .results import Result, failed, result, until_ns
 
 if TYPE_CHECKING:
     from .client import Client, Session
@@ -95,7 +95,7 @@ class Ticket:
 
     def wait(self, timeout: Optional[float] = None) -> Result:
         """Raises KvrailError(ETIMEDOUT) with status 0 when the time is up: the request goes on."""
-        until = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        until = until_ns(timeout)
         while True:
             piece = _WAIT_PIECE_NS if until is None else min(_WAIT_PIECE_NS, until - time.monotonic_ns())
             if self._look(max(piece, 0)):
@@ -106,7 +106,7 @@ class Ticket:
     def wait_layer(self, layer: int, timeout: Optional[float] = None) -> None:
         """Returns when that layer of a RETRIEVE with `layers` is there. It must still be waited for, and its result
         looked at. Raises what the request failed with; KvrailError(ETIMEDOUT) when the time is up."""
-        until = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        until = until_ns(timeout)
         while not self._done:
             piece = _WAIT_PIECE_NS if until is None else min(_WAIT_PIECE_NS, until - time.monotonic_ns())
             handle = self.client._enter()

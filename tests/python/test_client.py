@@ -359,6 +359,33 @@ def test_sessions_are_closed_by_one_thread_while_others_use_them(pool: Pool) -> 
     assert not wrong
 
 
+@pytest.mark.parametrize("text, error", [("a\0b", ValueError), (5, TypeError), (b"a", TypeError), ("\udc80", UnicodeError)])
+def test_a_text_that_c_would_cut_is_refused(pool: Pool, text: object, error: type[Exception]) -> None:
+    """Two salts, ids or models never become one."""
+    for call in (
+        lambda: pool.registration.session(text),  # type: ignore[arg-type]
+        lambda: pool.registration.session("a", text),  # type: ignore[arg-type]
+        lambda: pool.client.register(text, "uint8", pool.layout),  # type: ignore[arg-type]
+        lambda: kvrail.Client(text),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(error):
+            call()
+
+
+def test_endless_times_are_times_too(pool: Pool) -> None:
+    session = pool.registration.session("a")
+    session.tokens(range(CHUNK))
+    for endless in (float("inf"), 1e300, 1e12):
+        pool.client.ping(endless)
+        assert session.lookup(endless).chunks == session.submit_lookup().wait(endless).chunks == 0
+    for wrong in (float("nan"), "1"):
+        with pytest.raises((ValueError, TypeError)):
+            pool.client.ping(wrong)  # type: ignore[arg-type]
+    for first, count in ((-1, 1), (0, 0), (0, -1)):
+        with pytest.raises(ValueError):
+            session.store(first, count, range(PER_CHUNK))
+
+
 def test_tasks_await_tickets(pool: Pool) -> None:
     async def one(number: int) -> int:
         session = pool.registration.session(f"s{number}")

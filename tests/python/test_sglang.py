@@ -1,6 +1,7 @@
 """The SGLang connector, call by call, as LMCRadixCache uses it."""
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -256,6 +257,18 @@ def test_a_guess_while_the_server_hangs_is_a_miss(server: Server) -> None:
     rank.connector.end_session("r")
     no_locks(rank)
     rank.close()
+
+
+def test_request_ids_are_what_users_choose(rank: Rank) -> None:
+    rank.store(TOKENS)
+    rank.connector.end_session("store")
+    ids = ["x" * 1000, "x" * 999 + "y", "a\0b", "a\0c", "\udc80", "\n", "日本語" * 50, " "]
+    for _ in range(2):
+        for id in ids:
+            assert rank.connector.lookup_kv(TOKENS, id) == 3 * CHUNK
+    assert len(rank.connector._requests) == len(ids)
+    rank.connector.reset()
+    no_locks(rank)
 
 
 def test_a_retrieve_lets_go_of_what_is_before_its_offset(rank: Rank) -> None:
@@ -574,16 +587,43 @@ def test_the_launcher_gives_sglang_and_its_processes_the_modules(tmp_path: Path,
     if config:
         (tmp_path / "config.yaml").write_text(config)
         arguments += ["--lmcache-config-file", str(tmp_path / "config.yaml")]
-    import os
-
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
         [sys.executable, "-m", "kvrail.sglang.launch", *arguments], env=environment, capture_output=True, text=True, timeout=60
     )
     want = f"('KvrailConnector', 0, {host!r}, None) --kv-cache-dtype=fp8_e4m3 --quantization=fp8 fp8_e4m3 True\n"
     assert done.stdout == want, done.stderr
-    done = subprocess.run([sys.executable, "-m", "kvrail.sglang.launch", "--enable-lora"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and "adapter" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--enable-lora"], "adapter"),
+        (["--lora-pa", "a=b"], "adapter"),  # as argparse takes it
+        (["--config", "options.yaml"], "give its options here"),
+        (["--model-path", "m", "--config=options.yaml"], "give its options here"),
+        (["--model-path", "m"], "not installed in this Python"),
+    ],
+)
+def test_the_launcher_says_what_can_not_work(arguments: List[str], words: str) -> None:
+    program = "from kvrail.sglang.launch import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert done.returncode in (1, 2) and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_abbreviated_options_are_part_of_the_identity_too(monkeypatch: Any) -> None:
+    from kvrail.sglang.launch import in_full, prepared
+
+    monkeypatch.setenv("KVRAIL_KV_DTYPE", "")
+    monkeypatch.delenv("KVRAIL_KV_DTYPE")
+    monkeypatch.setenv("KVRAIL_SGLANG_ARGUMENTS", "")
+    full = prepared(["--model", "m", "--kv-cache-dtype", "fp8_e4m3", "--quantization=fp8", "--lmcache-config-file", "x"])
+    said = os.environ["KVRAIL_SGLANG_ARGUMENTS"]
+    short = prepared(["--model", "m", "--kv-cache-d", "fp8_e4m3", "--quant=fp8", "--lmcache-config", "x"])
+    assert os.environ["KVRAIL_SGLANG_ARGUMENTS"] == said == "--kv-cache-dtype=fp8_e4m3 --quantization=fp8"
+    assert os.environ["KVRAIL_KV_DTYPE"] == "fp8_e4m3"
+    assert full[-1] == short[-1] == "--enable-lmcache"
+    assert in_full("--model") == "--model" and in_full("--tp") == "--tp"
 
 
 def test_the_in_process_mode_is_refused_with_words() -> None:

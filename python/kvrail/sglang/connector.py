@@ -26,6 +26,7 @@ from ..engine import (
     identity,
     model_name,
     page_planes,
+    session_id,
     synchronize,
     token_planes,
     url_from,
@@ -295,7 +296,7 @@ class KvrailConnector:
         else:
             return None
         address, number, common, code, status, found, text = ask(
-            link.client._gate, session, registration.number, request_id, self._salt, tokens, digests, token_ids
+            link.client._gate, session, registration.number, session_id(request_id), self._salt, tokens, digests, token_ids
         )
         if address == 0 and code == -errno.ENOTCONN:
             return None

@@ -6,6 +6,7 @@ processes that SGLang spawns do again, because it is their main module, too. Not
 """
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
 import sys
@@ -20,17 +21,23 @@ IDENTITY_OPTIONS = (
     "--kv-cache-dtype",
     "--quantization",
     "--quantization-param-path",
+    "--modelopt-quant",
+    "--torchao-config",
     "--revision",
     "--load-format",
     "--json-model-override-args",
     "--attention-backend",
+    "--prefill-attention-backend",
+    "--decode-attention-backend",
     "--enable-mla",
     "--enable-dp-attention",
     "--nsa-prefill-backend",
+    "--nsa-decode-backend",
 )
 REFUSED_OPTIONS = {
-    "--enable-lora": "SGLang does not tell its external cache which adapter a request uses",
-    "--lora-paths": "SGLang does not tell its external cache which adapter a request uses",
+    "--enable-lora": "SGLang does not tell its external cache which adapter a request uses, so their KV would be mixed",
+    "--lora-paths": "SGLang does not tell its external cache which adapter a request uses, so their KV would be mixed",
+    "--config": "options that decide over the KV's bytes would not be seen in that file; give its options here",
 }
 
 
@@ -92,14 +99,22 @@ def install() -> None:
             setattr(sys.modules[parent], child, module)
 
 
+def in_full(name: str) -> str:
+    """The option that SGLang takes an abbreviated one for, when it is one of those that matter here."""
+    known = (*REFUSED_OPTIONS, *IDENTITY_OPTIONS, "--enable-lmcache", "--lmcache-config-file")
+    if name in (*known, "--model") or not name.startswith("--") or len(name) < 4:
+        return name
+    return next((option for option in known if option.startswith(name)), name)
+
+
 def prepared(arguments: List[str]) -> List[str]:
     """SGLang's arguments with ours added, and $KVRAIL_SGLANG_ARGUMENTS set for the processes to come. SystemExit(2) for
     options that would mix bytes which differ."""
     said = []
-    names = [argument.split("=")[0] for argument in arguments]
+    names = [in_full(argument.split("=")[0]) for argument in arguments]
     for number, (argument, name) in enumerate(zip(arguments, names)):
         if name in REFUSED_OPTIONS:
-            print(f"kvrail-sglang: {name} can't be used: {REFUSED_OPTIONS[name]}, so their KV would be mixed", file=sys.stderr)
+            print(f"kvrail-sglang: {name} can't be used: {REFUSED_OPTIONS[name]}", file=sys.stderr)
             raise SystemExit(2)
         if name in IDENTITY_OPTIONS:
             follows = arguments[number + 1] if number + 1 < len(arguments) else ""
@@ -121,6 +136,8 @@ install()
 
 def main() -> None:
     sys.argv[1:] = prepared(sys.argv[1:])
+    if importlib.util.find_spec("sglang") is None:
+        sys.exit("kvrail-sglang: SGLang is not installed in this Python: install kvrail into SGLang's environment")
     # This module stays the main one, so that spawned processes import it, too.
     runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=False)
 
