@@ -16,9 +16,10 @@
 namespace
 {
 
-// L1 has room for fewer chunks than one engine's documents have, so that a STORE always moves bytes and evicts.
+// L1 has room for fewer chunks than one engine's documents have, so that a STORE always moves bytes and evicts; the server knows the
+// sessions of all of them.
 constexpr uint64_t l1_bytes = 8 * L1_PAGE_BYTES;
-constexpr uint32_t chunk_tokens = 16, chunks = 4, documents = 1024, blocks = 64, block_bytes = 1024, depth = 32,
+constexpr uint32_t chunk_tokens = 16, chunks = 4, documents = 1000, blocks = 64, block_bytes = 1024, depth = 32,
 		   connections = 8;
 
 enum Operation { PING, LOOKUP, RETRIEVE, STORE, MIX };

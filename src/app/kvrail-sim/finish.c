@@ -88,11 +88,11 @@ static void reunite(struct world *world)
 	world_settle(world);
 }
 
-/* Whose engine moved while it had nothing to say may think that it still has its old connection: that server will not tell the new one
- * when it goes. */
-static void notice_moves(struct world *world)
+/* Who has nothing to say does not notice that its link was cut: it would in the midst of the proof, and release nothing then. And whose
+ * engine moved may think that it still has its old connection: that server will not tell the new one when it goes. */
+static void notice_losses(struct world *world)
 {
-	for (uint32_t i = 0; i < world->process_count && world->host_count > 1; i++)
+	for (uint32_t i = 0; i < world->process_count; i++)
 		if (process_ready(&world->processes[i]))
 			action_ping(&world->processes[i]);
 	world_settle(world);
@@ -283,7 +283,7 @@ void world_finish(struct world *world)
 	reunite(world);
 	if (world_stopped(world))
 		return;
-	notice_moves(world);
+	notice_losses(world);
 	if (world_stopped(world))
 		return;
 	outlive_locks(world);
