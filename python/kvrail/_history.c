@@ -8,6 +8,7 @@
 #define DIGEST_BYTES 32
 #define TAIL_TOKENS 8 /* last tokens of a prompt, by which it is found */
 #define HISTORY_BUCKETS 4096u
+#define HISTORY_LENGTHS 1024u
 #define PROBES 32 /* tokens all over a prompt that are looked at before it is guessed */
 
 struct prompt {
@@ -20,6 +21,8 @@ struct prompt {
 
 struct history {
 	PyObject_HEAD struct prompt *buckets[HISTORY_BUCKETS];
+	uint32_t
+		lengths[HISTORY_LENGTHS]; /* how many prompts have so many chunks, or some multiple of the table more */
 	struct prompt *newest, *oldest;
 	size_t chunk_tokens, bytes, bytes_max;
 	unsigned long long hits, misses;
@@ -84,6 +87,7 @@ static void prompt_forget(struct history *history, struct prompt *prompt)
 		at = &(*at)->next;
 	*at = prompt->next;
 	prompt_unlink(history, prompt);
+	history->lengths[prompt->chunks % HISTORY_LENGTHS]--;
 	history->bytes -= prompt->bytes;
 	Py_DECREF(prompt->tokens);
 	Py_DECREF(prompt->digests);
@@ -95,8 +99,11 @@ static struct prompt *history_search(struct history *history, const struct token
 {
 	for (size_t chunks = tokens->count / history->chunk_tokens; chunks > 0; chunks--) {
 		size_t count = chunks * history->chunk_tokens;
-		uint64_t hash = tail_hash(tokens->ids->at + count - tail_length(count), count);
+		uint64_t hash;
 
+		if (history->lengths[chunks % HISTORY_LENGTHS] == 0)
+			continue;
+		hash = tail_hash(tokens->ids->at + count - tail_length(count), count);
 		for (struct prompt *prompt = history->buckets[hash % HISTORY_BUCKETS]; prompt; prompt = prompt->next)
 			if (prompt->hash == hash && prompt->chunks == chunks &&
 				memcmp(prompt_ids(prompt), tokens->ids->at, count * sizeof(uint32_t)) == 0)
@@ -127,6 +134,8 @@ static struct prompt *history_guess_prompt(struct history *history, const struct
 		size_t count = chunks * history->chunk_tokens, length = tail_length(count);
 		uint64_t hash;
 
+		if (history->lengths[chunks % HISTORY_LENGTHS] == 0)
+			continue;
 		if (source_peek(source, count - length, length, tail))
 			return NULL;
 		hash = tail_hash(tail, count);
@@ -240,6 +249,7 @@ static PyObject *history_remember(PyObject *self, PyObject *arguments)
 	prompt->next = history->buckets[prompt->hash % HISTORY_BUCKETS];
 	history->buckets[prompt->hash % HISTORY_BUCKETS] = prompt;
 	prompt_push(history, prompt);
+	history->lengths[chunks % HISTORY_LENGTHS]++;
 	prompt->bytes = prompt_bytes(prompt);
 	history->bytes += prompt->bytes;
 	while (history->oldest && history->bytes > history->bytes_max)

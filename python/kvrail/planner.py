@@ -127,7 +127,7 @@ class Planner:
             return state
         try:
             salt = self._salt(request)
-            tokens = Tokens(list(request.all_token_ids))
+            tokens = Tokens(request.all_token_ids)
             session = self._registration.session(self._session_id(request.request_id), salt)
             self._link.chain(session, tokens)
         except Exception as error:
@@ -255,7 +255,7 @@ class Planner:
             return
         try:
             if len(state.tokens) < whole * self._chunk:
-                tokens = Tokens(list(state.request.all_token_ids))
+                tokens = Tokens(state.request.all_token_ids)
                 self._link.chain(state.session, tokens)
                 state.tokens = tokens
             digests = state.session.digests()[: 32 * whole]
@@ -285,6 +285,10 @@ class Planner:
         except KvrailError:
             pass  # requests of it are under way; or the connection is lost, and all that it held
         return state.stores > 0
+
+    def clear(self) -> bool:
+        """Drops what is cached of this model. False: some is in use, and stays."""
+        return bool(self._link.client.clear(self._registration).from_l2 == 0)
 
     def close(self) -> None:
         self._link.close()

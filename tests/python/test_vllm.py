@@ -216,6 +216,24 @@ def salted(**fields: Any) -> Optional[str]:
     return request_salt(SimpleNamespace(**fields))
 
 
+def test_a_cache_that_is_reset_is_this_models_alone(server: Server, vllm: Vllm) -> None:
+    other = Vllm(server, model={"model": "lab/other"})
+    for engine in (vllm, other):
+        engine.store(TOKENS)
+    assert vllm.worker.reset_cache() is None
+    vllm.until(lambda: vllm.scheduler.reset_cache() is True)
+    for engine, want in ((vllm, 0), (other, 3 * CHUNK - 1)):
+        request = engine.request("again", TOKENS)
+        assert engine.scheduler.get_num_new_matched_tokens(request, 0)[0] == want
+        engine.scheduler.request_finished(request, [])
+    server.kill()
+    try:
+        assert vllm.scheduler.reset_cache() is False
+    finally:
+        server.start()
+    other.close()
+
+
 def test_whatever_changes_the_kv_of_equal_tokens_is_in_the_salt() -> None:
     """pitfalls E05, F01"""
 

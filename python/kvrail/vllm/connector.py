@@ -107,9 +107,11 @@ class KvrailConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return self.request_finished(request, block_ids)
 
     def reset_cache(self) -> Optional[bool]:
-        """What is in use stays."""
+        """Of this model; others on the server stay, and what is in use. The scheduler's call."""
+        if self._scheduler is None:
+            return None
         try:
-            return bool(self._link.client.clear().from_l2 == 0)
+            return self._scheduler.clear()
         except KvrailError as error:
             self._link.warn("the cache was not cleared: %s", error)
             return False
