@@ -1,5 +1,6 @@
 /* test_stores.c - storing: visible when whole, first to publish wins, and what happens when there is no room. */
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -416,6 +417,47 @@ static void quotas_that_are_turned_on_drop_nothing(void **state)
 	slice_stop(&slice);
 }
 
+/* pitfalls D10: nothing grows, neither L1 nor what is kept about it. The heap is the clients' too. */
+static void ten_times_what_l1_holds_is_stored_in_l1_alone(void **state)
+{
+	size_t used = 0;
+
+	(void)state;
+	slice_start(&slice, 148, NULL, SMALL_L1);
+	slice_join(&slice, 0, "model", 1, 0);
+	for (uint32_t round = 0; round < 20; round++) {
+		store_document(0, 1 + round, SMALL_OBJECTS, NULL);
+		cache_holds(SMALL_OBJECTS, 0);
+		if (round == 9)
+			used = mallinfo2().uordblks;
+	}
+	assert_true(mallinfo2().uordblks <= used + 4096);
+	slice_stop(&slice);
+}
+
+/* pitfalls E13: never cut to what fits. */
+static void who_has_larger_objects_than_l1_is_refused_by_name(void **state)
+{
+	struct kvr_result result;
+	struct slice_model model;
+	kvr_ticket ticket;
+
+	(void)state;
+	slice_prepare(&slice, 149, NULL, L1_PAGE_BYTES);
+	slice.options.chunk_tokens = 128 * SLICE_CHUNK_TOKENS;
+	slice_server_begin(&slice);
+	slice_model_default(&model);
+	slice_create_client(&slice, 0, 0);
+	slice_await_ready(first);
+	assert_int_equal(slice_submit_register(first, &model, &ticket), 0);
+	assert_int_equal(slice_wait(&slice, first->client, ticket, &result), -EMSGSIZE);
+	assert_int_equal(result.status, STATUS_TOO_BIG);
+	assert_non_null(strstr(result.text, "L1"));
+	model.planes = 1;
+	assert_int_equal(slice_register(first, &model), 0);
+	slice_stop(&slice);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -432,6 +474,8 @@ int main(void)
 		cmocka_unit_test(after_crashes_l1_can_be_filled_to_the_last_object),
 		cmocka_unit_test(storing_again_says_present_and_changes_nothing),
 		cmocka_unit_test(quotas_that_are_turned_on_drop_nothing),
+		cmocka_unit_test(ten_times_what_l1_holds_is_stored_in_l1_alone),
+		cmocka_unit_test(who_has_larger_objects_than_l1_is_refused_by_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
