@@ -3,8 +3,10 @@ before it. And the KV bytes that a model would compute for them: a number for ea
 up to it."""
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Iterator, List
 
 import numpy
@@ -45,6 +47,23 @@ def conversations(seed: int, count: int, longest: int = 160) -> Iterator[Request
             after.append(next_token(after))
         if len(after) < longest:
             open_ones.append(after)
+
+
+TRACE_BLOCK = 8  # tokens here for the 512 that one hash id stands for
+
+
+def traced(path: Path, seed: int, count: int, longest: int = 200) -> Iterator[Request]:
+    """Requests of a trace of Mooncake's form (docs/BENCH.md), from a place in it that the seed decides. Equal ids are
+    equal tokens, so what was a shared prefix is one again; all lengths are divided by 64, and what is longer is cut."""
+    lines = path.read_text().splitlines()
+    for number in range(count):
+        entry = json.loads(lines[(seed * 101 + number) % len(lines)])
+        tokens: List[int] = []
+        for id in entry["hash_ids"][: longest // TRACE_BLOCK]:
+            chance = random.Random(id)
+            tokens += [chance.randrange(100, 1000) for _ in range(TRACE_BLOCK)]
+        length = max(1, entry["input_length"] * TRACE_BLOCK // 512)
+        yield Request(f"traced {seed}-{number}", tokens[:length], 1 + min(entry["output_length"] // 64, 11))
 
 
 def fingerprints(tokens: List[int]) -> Any:

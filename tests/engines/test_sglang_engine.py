@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List
 
 import pytest
-from conversations import Request, conversations
+from conversations import Request, conversations, traced
 from serving import CHUNK, Server
 from sglang_engine import Service
 
@@ -52,6 +52,19 @@ def test_every_token_of_every_request_has_its_own_bytes(server: Server, requests
     print(numbers, "aborted", aborted)
     assert numbers["finished"] >= requests - aborted
     assert numbers["loaded"] > requests  # the cache was of use
+    assert held(server) == 0
+
+
+def test_requests_of_a_trace_have_their_own_bytes(server: Server, requests: int, seed: int, trace: Path) -> None:
+    service = Service(CONTEXT, server.url, 2, False, seed)
+    for request in traced(trace, seed, requests):
+        service.say("add", request)
+        service.step()
+    while service.step():
+        pass
+    numbers = service.stop()
+    print(numbers)
+    assert numbers["finished"] == requests and numbers["loaded"] > 0
     assert held(server) == 0
 
 

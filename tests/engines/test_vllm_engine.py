@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator
 
 import pytest
-from conversations import conversations
+from conversations import conversations, traced
 from serving import CHUNK, Server
 from vllm_engine import Engine
 
@@ -69,6 +69,17 @@ def test_every_token_of_every_request_has_its_own_bytes(
     assert numbers["finished"] >= requests - aborted
     assert numbers["loaded"] > requests // 2
     assert numbers["failed"] <= requests // 20  # only when the machine is so busy that the server seems to hang
+    assert held(server) == 0
+
+
+def test_requests_of_a_trace_have_their_own_bytes(server: Server, requests: int, seed: int, trace: Path) -> None:
+    engine = Engine(CONTEXT, server.url, 2, False, False, {})
+    for request in traced(trace, seed, requests):
+        engine.add(request)
+        engine.step()
+    numbers = run_out(engine)
+    print(numbers)
+    assert numbers["finished"] == requests and numbers["loaded"] > 0
     assert held(server) == 0
 
 
