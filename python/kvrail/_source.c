@@ -4,7 +4,8 @@
 #include <stddef.h>
 
 #define BLOCK 256         /* tokens of a buffer that are compared at once */
-#define PREFETCH_ITEMS 32 /* ints lie all over memory */
+#define GROUP 8           /* items of a list, likewise */
+#define PREFETCH_ITEMS 64 /* ints lie all over memory */
 
 /* The item's letter, without the marks of native byte order. */
 char buffer_letter(const Py_buffer *view)
@@ -74,38 +75,73 @@ static inline int token_quickly(const struct source *source, PyObject *item, uin
 	return 1;
 }
 
+/* The next GROUP items' lines are on their way when they are looked at: two ints lie in one. */
+static inline void prefetch_group(PyObject **items, size_t left)
+{
+	if (left >= PREFETCH_ITEMS + GROUP)
+		for (size_t i = 0; i < GROUP; i += 2)
+			__builtin_prefetch(items[PREFETCH_ITEMS + i]);
+}
+
+/* Whether all of a group's items are ints of one digit above 0. */
+static inline int group_read(const struct source *source, PyObject **items, uint32_t *ids)
+{
+	for (size_t i = 0; i < GROUP; i++) {
+		if (!PyLong_CheckExact(items[i]) || int_tag(items[i]) != source->tag)
+			return 0;
+		ids[i] = int_digit(items[i]);
+	}
+	return 1;
+}
+
+/* Whether all of a group's items are ints of one digit above 0, and these. */
+static inline int group_alike(const struct source *source, PyObject **items, const uint32_t *ids)
+{
+	uint32_t wrong = 0;
+
+	for (size_t i = 0; i < GROUP; i++) {
+		if (!PyLong_CheckExact(items[i]) || int_tag(items[i]) != source->tag)
+			return 0;
+		wrong |= int_digit(items[i]) ^ ids[i];
+	}
+	return wrong == 0;
+}
+
 /* As many of the items as are plain ints of one digit. Runs no Python code. */
 static size_t items_quickly(const struct source *source, size_t first, size_t count, uint32_t *ids)
 {
 	PyObject **items = PySequence_Fast_ITEMS(source->sequence) + first;
+	size_t at = 0;
 
-	for (size_t i = 0; i < count; i++) {
-		PyObject *item = items[i];
-
-		if (i + PREFETCH_ITEMS < count)
-			__builtin_prefetch(items[i + PREFETCH_ITEMS]);
-		if (__builtin_expect(PyLong_CheckExact(item) && int_tag(item) == source->tag, 1))
-			ids[i] = int_digit(item);
-		else if (!token_quickly(source, item, &ids[i]))
-			return i;
+	while (at < count) {
+		prefetch_group(items + at, count - at);
+		if (count - at >= GROUP && group_read(source, items + at, ids + at))
+			at += GROUP;
+		else if (token_quickly(source, items[at], &ids[at]))
+			at++;
+		else
+			break;
 	}
-	return count;
+	return at;
 }
 
 /* As many of the items as are plain ints of one digit, and these. Runs no Python code. */
 static size_t items_alike(const struct source *source, size_t first, size_t count, const uint32_t *ids)
 {
 	PyObject **items = PySequence_Fast_ITEMS(source->sequence) + first;
+	size_t at = 0;
+	uint32_t id;
 
-	for (size_t i = 0; i < count; i++) {
-		PyObject *item = items[i];
-
-		if (i + PREFETCH_ITEMS < count)
-			__builtin_prefetch(items[i + PREFETCH_ITEMS]);
-		if (!PyLong_CheckExact(item) || int_tag(item) != source->tag || int_digit(item) != ids[i])
-			return i;
+	while (at < count) {
+		prefetch_group(items + at, count - at);
+		if (count - at >= GROUP && group_alike(source, items + at, ids + at))
+			at += GROUP;
+		else if (token_quickly(source, items[at], &id) && id == ids[at])
+			at++;
+		else
+			break;
 	}
-	return count;
+	return at;
 }
 
 /* An item's __index__ may have changed the list. */
