@@ -323,6 +323,16 @@ bool action_ping(struct process *process)
 
 bool action_cancel(struct action *action)
 {
+	static const char *const formats[ACTION_KINDS] = {
+		[ACTION_LOOKUP] = "process %llu: CANCEL of LOOKUP of session %llu",
+		[ACTION_QUERY] = "process %llu: CANCEL of QUERY of session %llu",
+		[ACTION_RETRIEVE] = "process %llu: CANCEL of RETRIEVE of session %llu",
+		[ACTION_STORE] = "process %llu: CANCEL of STORE of session %llu",
+		[ACTION_FREE] = "process %llu: CANCEL of FREE of session %llu",
+		[ACTION_END] = "process %llu: CANCEL of END of session %llu",
+		[ACTION_CLEAR] = "process %llu: CANCEL of CLEAR",
+		[ACTION_PING] = "process %llu: CANCEL of PING",
+	};
 	struct process *process = action->process;
 
 	if (client_submit_cancel(process->client, action->ticket))
@@ -333,6 +343,6 @@ bool action_cancel(struct action *action)
 	/* A LOOKUP that is canceled lets go of what it had locked; FREE and RETRIEVE may or may not have. */
 	if (action->session && action->kind == ACTION_LOOKUP)
 		held_forget(action->session);
-	NOTE(process->world, "process %llu: CANCEL of the request of kind %llu", process->number, action->kind);
+	NOTE(process->world, formats[action->kind], process->number, action->session ? action->session->slot : 0);
 	return true;
 }

@@ -330,23 +330,44 @@ static void answer_other(struct action *action, const struct kvr_result *result)
 
 /* ---- all ------------------------------------------------------------------------------------------------------ */
 
+static void note_answer(const struct action *action, const struct kvr_result *result)
+{
+#define ANSWER(name) "process %llu: answer to " name " of session %llu: error %llu, status %llu, chunks %llu"
+	static const char *const formats[ACTION_KINDS] = {
+		[ACTION_LOOKUP] = ANSWER("LOOKUP"),
+		[ACTION_QUERY] = ANSWER("QUERY"),
+		[ACTION_RETRIEVE] = ANSWER("RETRIEVE"),
+		[ACTION_STORE] = ANSWER("STORE"),
+		[ACTION_FREE] = ANSWER("FREE"),
+		[ACTION_END] = ANSWER("END"),
+	};
+#undef ANSWER
+	const struct process *process = action->process;
+	uint64_t error = (uint64_t)-result->error;
+
+	if (action->kind == ACTION_CLEAR)
+		NOTE(process->world, "process %llu: answer to CLEAR: error %llu, status %llu, chunks %llu",
+			process->number, error, result->status, result->chunks);
+	else if (action->session && formats[action->kind])
+		NOTE(process->world, formats[action->kind], process->number, action->session->slot, error,
+			result->status, result->chunks);
+}
+
 void answer_check(struct action *action, const struct kvr_result *result)
 {
+	static const char *const names[ACTION_KINDS] = { "LOOKUP", "QUERY", "RETRIEVE", "STORE", "FREE", "END", "CLEAR",
+		"PING" };
 	struct process *process = action->process;
 	struct world *world = process->world;
 
-	if (action->kind != ACTION_PING)
-		NOTE(world, "process %llu: answer to kind %llu of session %llu: error %llu, status %llu, chunks %llu",
-			process->number, action->kind, action->session ? action->session->slot : UINT64_MAX,
-			(uint64_t)-result->error, result->status, result->chunks);
+	note_answer(action, result);
 	if (result->error) {
 		world->report->errors++;
 		process->refused += result->status == STATUS_BUSY;
 		if (!error_allowed(action, result))
-			world_violated(world,
-				"process %u: a request of kind %u ended with %s (%d), which cannot be: %s",
-				process->number, action->kind, status_name((uint16_t)result->status), result->error,
-				result->text);
+			world_violated(world, "process %u: a %s ended with %s (%d), which cannot be: %s",
+				process->number, names[action->kind], status_name((uint16_t)result->status),
+				result->error, result->text);
 	} else if (action->bad) {
 		world_violated(world, "process %u: a request that is wrong was accepted", process->number);
 	}
