@@ -226,23 +226,27 @@ static void question_submit(struct question *question)
 		snprintf(question->result.text, sizeof(question->result.text), "%s", library.error_text());
 }
 
-/* How many of the tokens are the source's, or -1; while the server looks. */
+/* How many of the tokens are the source's, or -1; while the server looks. Without a source nothing is compared. */
 static Py_ssize_t question_run(struct question *question, struct tokens *tokens, const struct source *source)
 {
 	Py_ssize_t common = -1;
+	PyThreadState *thread;
 
 	question->tokens = tokens;
 	tokens->exports++;
-	Py_BEGIN_ALLOW_THREADS question_submit(question);
-	Py_END_ALLOW_THREADS if (!question->error) common = source_common(
-		source, tokens->ids->at, tokens->count < source->count ? tokens->count : source->count);
+	thread = PyEval_SaveThread();
+	question_submit(question);
+	PyEval_RestoreThread(thread);
+	if (!question->error && source)
+		common = source_common(
+			source, tokens->ids->at, tokens->count < source->count ? tokens->count : source->count);
 	tokens->exports--;
 	PyErr_Clear(); /* what is no token is said by who reads it in full */
-	if (!question->error) {
-		Py_BEGIN_ALLOW_THREADS question->error = library.wait(
-			question->client, question->ticket, ASK_WAIT_NS, &question->result);
-		Py_END_ALLOW_THREADS
-	}
+	if (question->error)
+		return common;
+	thread = PyEval_SaveThread();
+	question->error = library.wait(question->client, question->ticket, ASK_WAIT_NS, &question->result);
+	PyEval_RestoreThread(thread);
 	return common;
 }
 
@@ -277,15 +281,18 @@ PyObject *ask(PyObject *module, PyObject *arguments)
 	Py_ssize_t common;
 
 	(void)module;
-	if (question_parse(&question, arguments, &gate, &tokens, &object) || source_open(&source, object))
+	if (question_parse(&question, arguments, &gate, &tokens, &object) ||
+		(object != Py_None && source_open(&source, object)))
 		return NULL;
 	if (gate_pass(gate)) {
-		source_close(&source);
+		if (object != Py_None)
+			source_close(&source);
 		return NULL;
 	}
-	common = question_run(&question, tokens, &source);
+	common = question_run(&question, tokens, object != Py_None ? &source : NULL);
 	gate_unpass(gate);
-	source_close(&source);
+	if (object != Py_None)
+		source_close(&source);
 	return Py_BuildValue("NKniIIs", PyLong_FromVoidPtr(question.session), (unsigned long long)question.ticket,
 		common, question.error, question.result.status, question.result.tokens, question.result.text);
 }

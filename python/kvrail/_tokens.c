@@ -316,7 +316,7 @@ static PyMethodDef module_methods[] = {
 	{ "ask", ask, METH_VARARGS,
 		"ask(client's gate, session's gate or None, registration, id, salt, tokens, digests, source) -> (session, ticket, "
 		"common, error, status, tokens, text): sends the LOOKUP of a prompt, in a new session or in this one, and "
-		"compares its tokens with the source's while the server looks. common: how many are the same, -1: that can't be "
+		"compares its tokens with the source's, if there is one, while the server looks. common: how many are the same, -1: that can't be "
 		"said. error -ENOTCONN: there is no server, and nothing has happened; -ETIMEDOUT with status 0: the ticket must "
 		"be waited for." },
 	{ NULL, NULL, 0, NULL },

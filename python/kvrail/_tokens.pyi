@@ -50,5 +50,5 @@ def ask(
     salt: Optional[str],
     tokens: Tokens,
     digests: bytes,
-    source: Source,
+    source: Optional[Source],
 ) -> tuple[int, int, int, int, int, int, str]: ...

@@ -279,39 +279,49 @@ class KvrailConnector:
         return found, 1, min(found, whole)
 
     def _ask_early(self, token_ids: Any, request_id: str, whole: int) -> Optional[tuple[int, Optional[Ticket]]]:
-        """Asks the server about tokens that are these, it seems, and compares them while it answers. Returns what it
-        found, or a ticket that knows later. None: there are no such tokens, or they are others, and it is as if nothing
-        had been asked."""
-        link, registration = self._link, self._registration
+        """A lookup in one call into the library; of a known prompt's tokens before they are compared. Returns what it
+        found, or a ticket that knows later. None: that can't be, and nothing has happened."""
+        history = self._link.history
         request = self._requests.get(request_id)
-        session, digests = None, b""
-        if request is None:
-            guess = link.history.guess(token_ids)
-            if guess is None:
+        if request is not None:
+            if request.session.chunks * self._link.chunk_tokens != whole:
                 return None
-            tokens, digests = guess
-        elif request.session.chunks * link.chunk_tokens == whole:
             request.locked = False
-            session, tokens = request.session._gate, request.tokens
-        else:
+            return self._ask(token_ids, request_id, whole, request, request.tokens, b"")
+        guess = history.guess(token_ids)
+        if guess is not None:
+            found = self._ask(token_ids, request_id, whole, None, *guess)
+            if found is not None:
+                return found
+        if not self._link.healthy:
             return None
+        tokens = Tokens(token_ids)
+        return self._ask(None, request_id, whole, None, tokens, history.find(tokens) or b"")
+
+    def _ask(
+        self, token_ids: Any, request_id: str, whole: int, request: Optional[_Request], tokens: Tokens, digests: bytes
+    ) -> Optional[tuple[int, Optional[Ticket]]]:
+        """Asks the server about `tokens`, and compares them with token_ids, if there are such, while it answers. None:
+        they are others, or there is no server, and it is as if nothing had been asked."""
+        link, registration, new = self._link, self._registration, request is None
+        session = None if request is None else request.session._gate
         address, number, common, code, status, found, text = ask(
             link.client._gate, session, registration.number, session_id(request_id), self._salt, tokens, digests, token_ids
         )
         if address == 0 and code == -errno.ENOTCONN:
             return None
-        known = request is not None
         if request is None:
             request = _Request(tokens, Session._of(registration, request_id, address))
         if number == 0:
             raise KvrailError(-code, text)
         ticket = Ticket(request.session, number, None) if code == -errno.ETIMEDOUT and status == 0 else None
-        if common < whole:
+        if token_ids is not None and common < whole:
             self._undo(request_id, request, ticket)
             return None
-        if not known:
+        if new:
             self._add(request_id, request)
-        self._extend(request, token_ids, common)
+        if token_ids is not None:
+            self._extend(request, token_ids, common)
         if code and ticket is None:
             raise KvrailError(-code, text, status)
         return found, ticket
