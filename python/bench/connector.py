@@ -5,6 +5,7 @@
 Without --url it starts a server of its own ($KVRAIL_PROGRAMS/kvraild), on these cores, where it polls; else where the system puts it. Prompts are random, so that no two share a chunk unless they are to:
   hit         lookup_kv of a prompt that is stored whole, by a request that has never been seen here: reading the list, hashing, LOOKUP
   next turn   lookup_kv of a prompt that goes on from the last one by 200 tokens
+  another     lookup_kv of the same prompt by further requests, one right after the other: what is left when caches are warm
   again       lookup_kv of the same request once more, as the waiting queue does
   miss        all that a request costs of which nothing is there and which is not stored: lookup_kv, release_pending, end_session
   raw         the C library's LOOKUP of a chain that is hashed already
@@ -100,6 +101,11 @@ class Bench:
         assert found == self.tokens // 256 * 256, found
         connector.release_pending(id)
         connector.end_session(id)
+        for _ in range(5):
+            id = self.id()
+            self.measure(f"another, {kind}", lambda: connector.lookup_kv(given, id))
+            connector.release_pending(id)
+            connector.end_session(id)
         for size in (2048, self.tokens):
             id, given = self.id(), made(self.prompt(size))
 
