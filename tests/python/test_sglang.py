@@ -271,6 +271,25 @@ def test_request_ids_are_what_users_choose(rank: Rank) -> None:
     no_locks(rank)
 
 
+def test_a_child_of_fork_misses_and_takes_nothing_away(rank: Rank) -> None:
+    rank.store(TOKENS)
+    rank.connector.end_session("store")
+    connector = rank.connector
+    assert connector.lookup_kv(TOKENS, "r") == 3 * CHUNK
+    child = os.fork()
+    if child == 0:
+        found = [connector.lookup_kv(TOKENS, id) for id in ("r", "other")] + [connector.lookup_kv([9] * CHUNK, "unknown")]
+        found.append(connector.retrieve_kv(LoadMetadata(TOKENS, slots(0, 3 * CHUNK, 20), 0, 0, "r")))
+        connector.end_session("r")
+        connector.close()
+        connector.close()
+        os._exit(0 if found == [0, 0, 0, 0] and not connector.is_healthy else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert connector.retrieve_kv(LoadMetadata(TOKENS, slots(0, 3 * CHUNK, 20), 0, 0, "r")) == 3 * CHUNK
+    connector.end_session("r")
+    no_locks(rank)
+
+
 def test_a_retrieve_lets_go_of_what_is_before_its_offset(rank: Rank) -> None:
     rank.store(TOKENS)
     rank.connector.end_session("store")
