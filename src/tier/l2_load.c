@@ -153,6 +153,9 @@ static bool can_load(const struct l2 *l2, struct l2_fetch *fetch)
 {
 	if (fetch->canceled || fetch->blocked_turn == l2->turn)
 		return false;
+	/* In the midst of a chunk that is behind the end by now: what has been sent of it lands all the same. */
+	if (fetch->loaded >= fetch->limit)
+		fetch->load_part = 0;
 	/* Back to a chunk that another adapter is to give; not in the midst of one. */
 	if (fetch->load_part == 0 && fetch->again_at < fetch->loaded) {
 		fetch->loaded = fetch->again_at;

@@ -15,6 +15,18 @@ static bool free_certain(const struct action *action)
 		action->process->clean_since < action->session->held.since;
 }
 
+/* A worker may have looked up, only counting: who asks for the result then hears that it is gone. */
+static bool somebody_lost(const struct action *action)
+{
+	const struct engine *engine = process_engine(action->process);
+	const struct process *first = &action->process->world->processes[engine->first_process];
+
+	for (uint32_t i = 0; i <= engine->worker_count; i++)
+		if (first[i].disturbed > action->submitted)
+			return true;
+	return false;
+}
+
 /* Errors that the action may end with, as things stand. */
 static bool error_allowed(const struct action *action, const struct kvr_result *result)
 {
@@ -28,7 +40,7 @@ static bool error_allowed(const struct action *action, const struct kvr_result *
 		return process_excused(process);
 	case STATUS_CANCELED:
 		return action->canceled || ended || action->overtaken || (session && session->reused_id) ||
-			(action->kind == ACTION_QUERY && session->lookup_canceled) ||
+			(action->kind == ACTION_QUERY && (session->lookup_canceled || somebody_lost(action))) ||
 			process->disturbed > action->submitted ||
 			world->processes[process_engine(process)->first_process].disturbed > action->submitted;
 	case STATUS_CHAIN_MISMATCH:
