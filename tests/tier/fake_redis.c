@@ -15,7 +15,7 @@
 
 struct served {
 	struct fake_redis *fake;
-	int fd;
+	uint32_t place;
 };
 
 /* A line into out of 64 bytes, without its end. False: the connection has ended. */
@@ -112,16 +112,36 @@ static bool answer(struct fake_redis *fake, int fd, const char *word)
 static void *serve(void *argument)
 {
 	struct served served = *(struct served *)argument;
-	int fd = dup(served.fd);
+	int fd = dup(served.fake->fds[served.place]);
 	FILE *from = fdopen(fd, "r");
 	char word[32] = "";
 
 	free(argument);
-	while (read_command(from, word) && answer(served.fake, served.fd, word))
+	while (read_command(from, word) && answer(served.fake, fd, word))
 		;
-	shutdown(served.fd, SHUT_RDWR);
+	shutdown(fd, SHUT_RDWR);
 	fclose(from);
+	pthread_mutex_lock(&served.fake->lock);
+	served.fake->ended[served.place] = true;
+	pthread_mutex_unlock(&served.fake->lock);
 	return NULL;
+}
+
+/* A client that tries again at once makes more connections in its life than there are places. With the lock held. */
+static uint32_t free_place(struct fake_redis *fake)
+{
+	for (uint32_t i = 0; i < fake->connections; i++) {
+		if (!fake->ended[i])
+			continue;
+		/* It has let go of the lock, or is about to. */
+		pthread_join(fake->threads[i], NULL);
+		close(fake->fds[i]);
+		fake->ended[i] = false;
+		return i;
+	}
+	if (fake->connections == FAKE_CONNECTIONS)
+		abort();
+	return fake->connections++;
 }
 
 static void *accept_all(void *argument)
@@ -132,13 +152,11 @@ static void *accept_all(void *argument)
 	while ((fd = accept(fake->listen_fd, NULL, NULL)) >= 0) {
 		struct served *served = malloc(sizeof(*served));
 
-		*served = (struct served){ fake, fd };
 		pthread_mutex_lock(&fake->lock);
-		fake->fds[fake->connections] = fd;
-		if (fake->connections + 1 == FAKE_CONNECTIONS ||
-			pthread_create(&fake->threads[fake->connections], NULL, serve, served) != 0)
+		*served = (struct served){ fake, free_place(fake) };
+		fake->fds[served->place] = fd;
+		if (pthread_create(&fake->threads[served->place], NULL, serve, served) != 0)
 			abort();
-		fake->connections++;
 		pthread_mutex_unlock(&fake->lock);
 	}
 	return NULL;

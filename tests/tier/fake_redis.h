@@ -35,6 +35,7 @@ struct fake_redis {
 	uint32_t asked;    /* ASKINGs */
 	uint32_t connections;
 	int fds[FAKE_CONNECTIONS];
+	bool ended[FAKE_CONNECTIONS]; /* its thread is done with it */
 	pthread_t threads[FAKE_CONNECTIONS];
 };
 
