@@ -60,9 +60,9 @@ static void *produce(void *argument)
 	return NULL;
 }
 
-static void pass_all_messages(uint32_t capacity, uint64_t start)
+static void pass_messages(uint32_t capacity, uint64_t start, uint64_t messages)
 {
-	struct run run = { .messages = MESSAGES };
+	struct run run = { .messages = messages };
 	uint64_t wrong = 0;
 	unsigned turns = 0;
 	pthread_t producer;
@@ -89,13 +89,14 @@ static void pass_all_messages(uint32_t capacity, uint64_t start)
 static void a_million_messages_arrive_whole_and_in_order(void **state)
 {
 	(void)state;
-	pass_all_messages(256, 0);
+	pass_messages(256, 0, MESSAGES);
 }
 
-static void a_million_messages_arrive_through_a_ring_of_two_while_the_indices_overflow(void **state)
+/* On a busy machine every second message waits for a turn of its thread: fewer do. */
+static void messages_arrive_through_a_ring_of_two_while_the_indices_overflow(void **state)
 {
 	(void)state;
-	pass_all_messages(2, UINT64_MAX - MESSAGES / 2);
+	pass_messages(2, UINT64_MAX - MESSAGES / 40, MESSAGES / 20);
 }
 
 static void *echo(void *argument)
@@ -145,7 +146,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_million_messages_arrive_whole_and_in_order),
-		cmocka_unit_test(a_million_messages_arrive_through_a_ring_of_two_while_the_indices_overflow),
+		cmocka_unit_test(messages_arrive_through_a_ring_of_two_while_the_indices_overflow),
 		cmocka_unit_test(every_message_comes_back_over_a_second_ring),
 	};
 
