@@ -16,8 +16,8 @@
 #include <benchmark/benchmark.h>
 
 #include "base/clock.h"
-#include "base/random.h"
 #include "numbers.h"
+#include "rounds.h"
 #include "tier/file_adapter.h"
 
 namespace
@@ -106,100 +106,42 @@ class Raw
 	struct io_uring ring_;
 };
 
-class Adapter
+// The file adapter over a folder of its own.
+class Folder
 {
       public:
-	Adapter(uint64_t block, unsigned blocks, unsigned depth, uint8_t *memory)
-		: block_(block), blocks_(blocks), depth_(depth), memory_(memory), path_(folder() + "/bench_file.place"),
-		  requests_(depth)
+	explicit Folder(unsigned depth) : path_(folder() + "/bench_file.place")
 	{
 		struct file_adapter_options options = {};
 
 		options.directory = path_.c_str();
 		options.queue_depth = std::max(depth + depth / 2, 4u); // stores use three quarters of it
 		options.exclusive = true;
-		good_ = file_adapter_open(&options, &adapter_, error_, sizeof(error_)) == 0;
+		if (file_adapter_open(&options, &adapter_, error_, sizeof(error_)) != 0)
+			adapter_ = nullptr;
 	}
-	~Adapter()
+	~Folder()
 	{
 		if (adapter_)
 			adapter_->driver->close(adapter_);
 		if (system(("rm -rf '" + path_ + "'").c_str()) != 0)
 			fprintf(stderr, "bench_file: cannot remove %s\n", path_.c_str());
 	}
-	Adapter(const Adapter &) = delete;
-	Adapter &operator=(const Adapter &) = delete;
-	bool good() const
+	Folder(const Folder &) = delete;
+	Folder &operator=(const Folder &) = delete;
+	struct l2_adapter *adapter() const // nullptr: see error()
 	{
-		return good_;
+		return adapter_;
 	}
 	const char *error() const
 	{
 		return error_;
 	}
-	std::string mode() const
-	{
-		return file_adapter_mode(adapter_);
-	}
-	// The objects from `first` on, each once.
-	double round(enum l2_operation operation, unsigned first)
-	{
-		uint64_t began = clock_now_ns();
-		std::vector<struct l2_request *> idle;
-		unsigned begun = 0, ended = 0;
-
-		for (auto &request : requests_)
-			idle.push_back(&request);
-		while (ended < blocks_) {
-			struct list_node list;
-
-			for (; begun < blocks_ && !idle.empty(); begun++) {
-				begin(idle.back(), operation, first + begun);
-				idle.pop_back();
-			}
-			list_init(&list);
-			// Gives the core away where there is only one: the caller is the management core, which has others
-			// to serve.
-			if (adapter_->driver->poll(adapter_, &list, depth_) == 0)
-				usleep(20);
-			while (struct list_node *node = list_pop_first(&list)) {
-				struct l2_request *request = KVR_CONTAINER_OF(node, struct l2_request, node);
-
-				if (request->status != 0)
-					return 0;
-				idle.push_back(request);
-				ended++;
-			}
-		}
-		return static_cast<double>(blocks_ * block_) / static_cast<double>(clock_now_ns() - began);
-	}
 
       private:
-	void begin(struct l2_request *request, enum l2_operation operation, unsigned number)
-	{
-		size_t slot = static_cast<size_t>(request - requests_.data());
-
-		*request = {};
-		request->operation = operation;
-		request->identity.bytes = block_;
-		for (int i = 0; i < 32; i += 8) {
-			uint64_t word = random_mix(static_cast<uint64_t>(number) << 8 | static_cast<uint64_t>(i));
-
-			memcpy(request->identity.digest + i, &word, 8);
-		}
-		request->memory = memory_ + slot * block_;
-		while (adapter_->driver->submit(adapter_, request) != 0)
-			usleep(20);
-	}
-
-	uint64_t block_;
-	unsigned blocks_, depth_;
-	uint8_t *memory_;
 	std::string path_;
-	std::vector<struct l2_request> requests_;
 	struct l2_adapter *adapter_ = nullptr;
 	char error_[512] = "";
-	bool good_ = false;
 };
 
 void measure(benchmark::State &state, bool store)
@@ -218,17 +160,18 @@ void measure(benchmark::State &state, bool store)
 	memset(memory, 0x5a, block * depth);
 	{
 		Raw raw(block, blocks, depth, memory);
-		Adapter adapter(block, blocks, depth, memory);
+		Folder place(depth);
+		bench::Rounds rounds(place.adapter(), block, blocks, depth, memory);
 		unsigned first = 0;
 
-		if (!raw.good() || !adapter.good())
-			state.SkipWithError(adapter.good() ? "the raw file cannot be written" : adapter.error());
-		else if (!store && adapter.round(L2_STORE, 0) == 0)
+		if (!raw.good() || !place.adapter())
+			state.SkipWithError(place.adapter() ? "the raw file cannot be written" : place.error());
+		else if (!store && rounds.run(L2_STORE, 0) == 0)
 			state.SkipWithError("a store failed");
 		else
-			state.SetLabel(adapter.mode());
+			state.SetLabel(file_adapter_mode(place.adapter()));
 		for (auto _ : state) {
-			double other = raw.round(store), own = adapter.round(store ? L2_STORE : L2_LOAD, first);
+			double other = raw.round(store), own = rounds.run(store ? L2_STORE : L2_LOAD, first);
 
 			if (other == 0 || own == 0) {
 				state.SkipWithError("a transfer failed");
@@ -239,7 +182,7 @@ void measure(benchmark::State &state, bool store)
 			ours.push_back(own * 1000);
 			raws.push_back(other * 1000);
 			if (store) {
-				adapter.round(L2_REMOVE, first);
+				rounds.run(L2_REMOVE, first);
 				first += blocks;
 			}
 		}

@@ -18,6 +18,7 @@ foreach(source IN LISTS bench_sources)
 	add_executable(${name} ${source} $<TARGET_OBJECTS:kvr_bench_context>)
 	set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 	target_link_libraries(${name} PRIVATE kvr_kvrail-bench benchmark::benchmark)
+	target_compile_definitions(${name} PRIVATE KVRAIL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endforeach()
 
 # bench/peers: kvrail beside other servers; what of them was not found is left out, with its reason in the table.
