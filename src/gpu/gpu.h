@@ -12,7 +12,8 @@
  *
  * Errors. When the library says that a GPU is lost (any failed launch, or a sticky error while something is under way),
  * the GPU is failed for good: what was under way and what comes later ends with an error, new memory is refused, the
- * reason is in its status. The server goes on. Nothing can reach memory any more by then: the context is dead.
+ * reason is in its status. The server goes on. What is under way ends when the GPU can reach its memory no more: the library says that
+ * it has run to its end, or that the context is dead.
  */
 #ifndef KVRAIL_GPU_GPU_H
 #define KVRAIL_GPU_GPU_H

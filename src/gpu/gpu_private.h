@@ -93,6 +93,7 @@ struct gpu {
 	KVR_ALIGNED(KVR_CACHE_LINE) struct gpu_slot slots[GPU_SLOTS];
 	uint32_t slot_count, kernel_count[2]; /* under way; by direction: from, to the GPU */
 	uint32_t next_lane;
+	bool still;       /* it has failed, and nothing runs on it any more */
 	uint64_t busy_ns; /* when there last was something to do */
 	struct gpu_counters counters;
 
@@ -129,7 +130,7 @@ void *gpu_submit_main(void *argument);
 bool gpu_submit_step(struct gpu *gpu, uint64_t now_ns);
 /* Any thread: it may sleep no longer. */
 void gpu_submit_wake(struct gpu *gpu);
-/* Submit thread. For good: ends everything under way with a failure. */
+/* Submit thread. For good: its next steps end everything with a failure, once nothing runs any more. */
 void gpu_fail(struct gpu *gpu, int code, const char *what);
 
 KVR_END_C

@@ -56,7 +56,29 @@ void gpu_fail(struct gpu *gpu, int code, const char *what)
 	kvr_store_release(&gpu->failed, 1);
 	log_error("gpu %u (%s) is lost: %s; clients with memory on it are cut off, restart the server to use it again",
 		gpu->index, gpu->name, gpu->failure);
+}
+
+/* Only an error that sticks to the context ends what runs there. After another one, as of a launch that was refused, what was launched
+ * before goes on, and so does what a launch queued before the part of it that was refused. Idle slots are asked as well: that one is
+ * among them. */
+static bool anything_runs(const struct gpu *gpu)
+{
+	for (uint32_t i = 0; i < GPU_SLOTS; i++) {
+		if (gpu->gpus->driver.stream_query(gpu->slots[i].stream) == GPU_NOT_READY)
+			return true;
+	}
+	return false;
+}
+
+/* A failed GPU: nothing is launched on it, and what is under way ends with the failure when it can reach memory no more. True while it
+ * can. */
+static bool wind_down(struct gpu *gpu)
+{
+	if (!gpu->still && anything_runs(gpu))
+		return true;
+	gpu->still = true;
 	end_all(gpu);
+	return false;
 }
 
 /* ---- launching -------------------------------------------------------------------------------------------------- */
@@ -243,10 +265,6 @@ static bool launch_all(struct gpu *gpu, uint64_t now_ns)
 	uint32_t lanes = kvr_load_acquire(&gpu->lane_count);
 	bool busy = false;
 
-	if (KVR_UNLIKELY(kvr_load_relaxed(&gpu->failed))) {
-		end_all(gpu);
-		return false;
-	}
 	for (uint32_t i = 0; i < lanes && gpu->slot_count < GPU_SLOTS; i++) {
 		uint32_t place = (gpu->next_lane + i) % lanes;
 		struct gpu_lane *lane = kvr_load_acquire(&gpu->lanes[place]);
@@ -327,9 +345,15 @@ static void let_go(struct gpu *gpu)
 
 bool gpu_submit_step(struct gpu *gpu, uint64_t now_ns)
 {
-	bool busy = collect(gpu, now_ns);
+	bool busy;
 
-	busy |= launch_all(gpu, now_ns);
+	if (KVR_UNLIKELY(kvr_load_relaxed(&gpu->failed))) {
+		busy = wind_down(gpu);
+	} else {
+		busy = collect(gpu, now_ns);
+		if (KVR_LIKELY(!kvr_load_relaxed(&gpu->failed)))
+			busy |= launch_all(gpu, now_ns);
+	}
 	if (KVR_UNLIKELY(!busy && gpu->slot_count == 0))
 		let_go(gpu);
 	return busy;

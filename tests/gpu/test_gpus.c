@@ -402,6 +402,21 @@ static void a_lost_gpu_ends_what_is_under_way_and_all_that_comes(void **state)
 	close_rig(&rig);
 }
 
+/* However often it is stepped, the GPU is failed, but nothing of that lane is said to have ended. */
+static void expect_nothing_ends(struct rig *rig, int up)
+{
+	struct gpu_status status;
+	bool failed;
+
+	for (uint32_t i = 0; i < 100; i++) {
+		gpus_step(rig->gpus, clock_now_ns());
+		assert_int_equal(gpu_lane_done(rig->lane[up], &failed), 0);
+		assert_false(failed);
+	}
+	gpus_status(rig->gpus, 0, &status);
+	assert_true(status.failed);
+}
+
 /* Nothing ends any more, and the library says why only when it is asked. */
 static void a_gpu_that_falls_silent_is_asked_after_a_while(void **state)
 {
@@ -418,11 +433,40 @@ static void a_gpu_that_falls_silent_is_asked_after_a_while(void **state)
 	gpus_step(rig.gpus, 2);
 	gpus_status(rig.gpus, 0, &status);
 	assert_false(status.failed);
-	assert_false(finish(&rig));
+	gpus_step(rig.gpus, clock_now_ns());
 	fault_arm(0);
 	gpus_status(rig.gpus, 0, &status);
 	assert_non_null(strstr(status.failure, "copies did not end"));
+	expect_nothing_ends(&rig, 1);
 	rig.control->hold(false);
+	assert_false(finish(&rig));
+	close_rig(&rig);
+}
+
+/* Memory is given back when nobody writes to it any more, not when an error says that something went wrong. */
+static void what_runs_when_a_launch_is_refused_ends_before_it_is_said_to(void **state)
+{
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	memset(rig.host, 0x11, 2 * 4096);
+	memset((void *)(uintptr_t)rig.device, 0x22, 2 * 4096);
+	rig.control->hold(true);
+	for (uint32_t i = 0; i < 64; i++)
+		put(&rig, i * 4096, i * 4096, 4096, false);
+	gpu_lane_publish(rig.lane[0]);
+	gpus_step(rig.gpus, 1);
+	rig.control->refuse("cuLaunchKernel", 2, 1);
+	for (uint32_t i = 0; i < 64; i++)
+		put(&rig, (64 + 2 * i) * 4096, i * 4096, 4096, false);
+	gpu_lane_publish(rig.lane[0]);
+	expect_nothing_ends(&rig, 0);
+	assert_int_equal(rig.host[0], 0x11);
+	rig.control->hold(false);
+	assert_false(finish(&rig));
+	/* It was still on its way, and is there now: nothing comes later. */
+	assert_int_equal(rig.host[0], 0x22);
 	close_rig(&rig);
 }
 
@@ -536,6 +580,7 @@ int main(void)
 		cmocka_unit_test(a_gpu_that_falls_silent_is_asked_after_a_while),
 		cmocka_unit_test(a_lane_without_memory_is_refused),
 		cmocka_unit_test(a_launch_that_is_refused_loses_the_gpu),
+		cmocka_unit_test(what_runs_when_a_launch_is_refused_ends_before_it_is_said_to),
 		cmocka_unit_test(every_resource_may_be_missing_at_the_start),
 		cmocka_unit_test(a_gpu_that_can_not_be_made_ready_is_left_out),
 	};
