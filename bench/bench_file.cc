@@ -16,7 +16,6 @@
 #include <benchmark/benchmark.h>
 
 #include "base/clock.h"
-#include "numbers.h"
 #include "rounds.h"
 #include "tier/file_adapter.h"
 
@@ -151,7 +150,6 @@ void measure(benchmark::State &state, bool store)
 	unsigned blocks = static_cast<unsigned>(
 		std::max<uint64_t>(setting("KVRAIL_BENCH_MIB", 256) * kMib / block, depth));
 	uint8_t *memory = static_cast<uint8_t *>(aligned_alloc(4096, block * depth));
-	std::vector<double> ratios, ours, raws;
 
 	if (!memory) {
 		state.SkipWithError("no memory");
@@ -170,51 +168,22 @@ void measure(benchmark::State &state, bool store)
 			state.SkipWithError("a store failed");
 		else
 			state.SetLabel(file_adapter_mode(place.adapter()));
-		for (auto _ : state) {
-			double other = raw.round(store), own = rounds.run(store ? L2_STORE : L2_LOAD, first);
+		bench::take_turns(
+			state, blocks * block, [&] { return raw.round(store); },
+			[&] {
+				double speed = rounds.run(store ? L2_STORE : L2_LOAD, first);
 
-			if (other == 0 || own == 0) {
-				state.SkipWithError("a transfer failed");
-				break;
-			}
-			state.SetIterationTime(static_cast<double>(blocks * block) / own / 1e9);
-			ratios.push_back(own / other);
-			ours.push_back(own * 1000);
-			raws.push_back(other * 1000);
-			if (store) {
-				rounds.run(L2_REMOVE, first);
-				first += blocks;
-			}
-		}
+				if (store) {
+					rounds.run(L2_REMOVE, first);
+					first += blocks;
+				}
+				return speed;
+			});
 	}
 	free(memory);
-	if (ratios.empty())
-		return;
-	state.counters["ratio"] = bench::median(ratios);
-	state.counters["MBps"] = bench::median(ours);
-	state.counters["raw_MBps"] = bench::median(raws);
 }
 
-void load(benchmark::State &state)
-{
-	measure(state, false);
-}
-
-void store(benchmark::State &state)
-{
-	measure(state, true);
-}
-
-void blocks_and_depths(benchmark::internal::Benchmark *benchmark)
-{
-	for (int kib : { 64, 256, 1024, 8192 }) {
-		for (int depth : { 1, 4, 16 })
-			benchmark->Args({ kib, depth });
-	}
-	benchmark->ArgNames({ "KiB", "depth" })->UseManualTime()->Iterations(kRounds)->Unit(benchmark::kMillisecond);
-}
-BENCHMARK(load)->Apply(blocks_and_depths);
-BENCHMARK(store)->Apply(blocks_and_depths);
+[[maybe_unused]] const bool added = bench::add_load_and_store(measure, { 64, 256, 1024, 8192 }, kRounds);
 
 } // namespace
 

@@ -21,7 +21,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "numbers.h"
 #include "rounds.h"
 #include "tier/redis_adapter.h"
 
@@ -179,31 +178,6 @@ class Raw
 	std::vector<char> replies_;
 };
 
-// Rounds of both in turn; false when a transfer failed.
-bool take_turns(benchmark::State &state, Raw &raw, bench::Rounds &rounds, bool store, uint64_t bytes)
-{
-	std::vector<double> ratios, ours, raws;
-
-	for (auto _ : state) {
-		double other = raw.round(store), own;
-
-		// What is there would not be written again.
-		if (store && rounds.run(L2_REMOVE, 0) == 0)
-			return false;
-		own = rounds.run(store ? L2_STORE : L2_LOAD, 0);
-		if (other == 0 || own == 0)
-			return false;
-		state.SetIterationTime(static_cast<double>(bytes) / own / 1e9);
-		ratios.push_back(own / other);
-		ours.push_back(own * 1000);
-		raws.push_back(other * 1000);
-	}
-	state.counters["ratio"] = bench::median(ratios);
-	state.counters["MBps"] = bench::median(ours);
-	state.counters["raw_MBps"] = bench::median(raws);
-	return true;
-}
-
 void measure(benchmark::State &state, bool store)
 {
 	uint64_t block = static_cast<uint64_t>(state.range(0)) << 10;
@@ -230,33 +204,21 @@ void measure(benchmark::State &state, bool store)
 		bench::Rounds rounds(adapter, block, blocks, depth, memory.data());
 		Raw raw(server.socket(), block, blocks, depth);
 
-		if (raw.round(true) == 0 || rounds.run(L2_STORE, 0) == 0 ||
-			!take_turns(state, raw, rounds, store, blocks * block))
-			state.SkipWithError("a transfer failed");
+		if (raw.round(true) == 0 || rounds.run(L2_STORE, 0) == 0)
+			state.SkipWithError("a store failed");
+		bench::take_turns(
+			state, blocks * block, [&] { return raw.round(store); },
+			[&] {
+				// What is there would not be written again.
+				if (store && rounds.run(L2_REMOVE, 0) == 0)
+					return 0.0;
+				return rounds.run(store ? L2_STORE : L2_LOAD, 0);
+			});
 	}
 	adapter->driver->close(adapter);
 }
 
-void load(benchmark::State &state)
-{
-	measure(state, false);
-}
-
-void store(benchmark::State &state)
-{
-	measure(state, true);
-}
-
-void blocks_and_depths(benchmark::internal::Benchmark *benchmark)
-{
-	for (int kib : { 64, 1024, 8192 }) {
-		for (int depth : { 1, 4, 16 })
-			benchmark->Args({ kib, depth });
-	}
-	benchmark->ArgNames({ "KiB", "depth" })->UseManualTime()->Iterations(kRounds)->Unit(benchmark::kMillisecond);
-}
-BENCHMARK(load)->Apply(blocks_and_depths);
-BENCHMARK(store)->Apply(blocks_and_depths);
+[[maybe_unused]] const bool added = bench::add_load_and_store(measure, { 64, 1024, 8192 }, kRounds);
 
 } // namespace
 

@@ -28,7 +28,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "numbers.h"
 #include "rounds.h"
 #include "tier/s3_adapter.h"
 
@@ -235,7 +234,6 @@ void measure(benchmark::State &state, bool store)
 	unsigned depth = static_cast<unsigned>(state.range(1));
 	unsigned blocks = static_cast<unsigned>(std::max<uint64_t>(kRoundBytes / block, depth)), first = 0;
 	std::vector<uint8_t> memory(block * depth, 0x5a);
-	std::vector<double> ratios, ours, raws;
 	std::vector<std::unique_ptr<Raw>> connections;
 	struct s3_adapter_options options = {};
 	struct l2_adapter *adapter;
@@ -261,47 +259,20 @@ void measure(benchmark::State &state, bool store)
 	bench::Rounds rounds(adapter, block, blocks, depth, memory.data());
 	if (raw_round(connections, true, blocks, block) == 0 || rounds.run(L2_STORE, 0) == 0)
 		state.SkipWithError("a store failed");
-	for (auto _ : state) {
-		double other = raw_round(connections, store, blocks, block), own;
+	bench::take_turns(
+		state, blocks * block, [&] { return raw_round(connections, store, blocks, block); },
+		[&] {
+			double speed;
 
-		// A store is of what is not there.
-		first += store ? blocks : 0;
-		own = rounds.run(store ? L2_STORE : L2_LOAD, first);
-		if (other == 0 || own == 0 || (store && rounds.run(L2_REMOVE, first) == 0)) {
-			state.SkipWithError("a transfer failed");
-			break;
-		}
-		state.SetIterationTime(static_cast<double>(blocks * block) / own / 1e9);
-		ratios.push_back(own / other);
-		ours.push_back(own * 1000);
-		raws.push_back(other * 1000);
-	}
+			// A store is of what is not there.
+			first += store ? blocks : 0;
+			speed = rounds.run(store ? L2_STORE : L2_LOAD, first);
+			return store && rounds.run(L2_REMOVE, first) == 0 ? 0.0 : speed;
+		});
 	adapter->driver->close(adapter);
-	state.counters["ratio"] = bench::median(ratios);
-	state.counters["MBps"] = bench::median(ours);
-	state.counters["raw_MBps"] = bench::median(raws);
 }
 
-void load(benchmark::State &state)
-{
-	measure(state, false);
-}
-
-void store(benchmark::State &state)
-{
-	measure(state, true);
-}
-
-void blocks_and_depths(benchmark::internal::Benchmark *benchmark)
-{
-	for (int kib : { 256, 1024, 8192 }) {
-		for (int depth : { 1, 4, 16 })
-			benchmark->Args({ kib, depth });
-	}
-	benchmark->ArgNames({ "KiB", "depth" })->UseManualTime()->Iterations(kRounds)->Unit(benchmark::kMillisecond);
-}
-BENCHMARK(load)->Apply(blocks_and_depths);
-BENCHMARK(store)->Apply(blocks_and_depths);
+[[maybe_unused]] const bool added = bench::add_load_and_store(measure, { 256, 1024, 8192 }, kRounds);
 
 } // namespace
 

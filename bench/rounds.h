@@ -8,8 +8,11 @@
 #include <cstring>
 #include <vector>
 
+#include <benchmark/benchmark.h>
+
 #include "base/clock.h"
 #include "base/random.h"
+#include "numbers.h"
 #include "tier/adapter.h"
 
 namespace bench
@@ -80,6 +83,50 @@ class Rounds
 	uint8_t *memory_;
 	std::vector<struct l2_request> requests_;
 };
+
+// Rounds of `bytes` in turn by a raw loop and by the adapter; each gives bytes a nanosecond, 0 when something failed. The iteration's time
+// is the adapter's.
+template <typename Raw, typename Own> void take_turns(benchmark::State &state, uint64_t bytes, Raw raw, Own own)
+{
+	std::vector<double> ratios, ours, raws;
+
+	for (auto _ : state) {
+		double other = raw(), mine = own();
+
+		if (other == 0 || mine == 0) {
+			state.SkipWithError("a transfer failed");
+			break;
+		}
+		state.SetIterationTime(static_cast<double>(bytes) / mine / 1e9);
+		ratios.push_back(mine / other);
+		ours.push_back(mine * 1000);
+		raws.push_back(other * 1000);
+	}
+	if (ratios.empty())
+		return;
+	state.counters["ratio"] = median(ratios);
+	state.counters["MBps"] = median(ours);
+	state.counters["raw_MBps"] = median(raws);
+}
+
+// "load" and "store" of these sizes at depths 1, 4 and 16; measure(state, whether it is store), range 0 and 1: KiB and depth. Before main.
+inline bool add_load_and_store(void (*measure)(benchmark::State &, bool), const std::vector<int> &kibs, int rounds)
+{
+	for (bool store : { false, true }) {
+		auto *benchmark = benchmark::RegisterBenchmark(
+			store ? "store" : "load", [=](benchmark::State &state) { measure(state, store); });
+
+		for (int kib : kibs) {
+			for (int depth : { 1, 4, 16 })
+				benchmark->Args({ kib, depth });
+		}
+		benchmark->ArgNames({ "KiB", "depth" })
+			->UseManualTime()
+			->Iterations(rounds)
+			->Unit(benchmark::kMillisecond);
+	}
+	return true;
+}
 
 } // namespace bench
 

@@ -34,11 +34,7 @@ static void a_restart_does_not_cost_the_cache(void **state)
 	(void)state;
 	tiers_init(&tiers, 2);
 	tiers_store(&tiers, 1, 7);
-	slice_server_kill(&tiers.slice);
-	tiers_begin(&tiers);
-	slice_pass(&tiers.slice, 100 * KVR_MS);
-	for (unsigned i = 0; i < 3; i++)
-		slice_await_ready(&tiers.slice.clients[i]);
+	tiers_restart(&tiers);
 	tiers_read(&tiers, 1, 7, DOCUMENT);
 	tiers_fini(&tiers);
 }
@@ -77,8 +73,7 @@ static void a_deadline_answers_with_what_is_there(void **state)
 	tiers_store(&tiers, 1, 7);
 	tiers_store(&tiers, 2, 8);
 	tiers_store(&tiers, 3, 9);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 550 * KVR_MS; /* question and load: 1.1 s */
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 550 * KVR_MS, 550 * KVR_MS); /* question and load: 1.1 s */
 	session = slice_session(tiers.worker, "slow", NULL, 1, DOCUMENT);
 	assert_true(slice_match(tiers.worker, session, 0) < DOCUMENT);
 	assert_int_equal(slice_end(tiers.worker, session), 0);
@@ -87,8 +82,7 @@ static void a_deadline_answers_with_what_is_there(void **state)
 	tiers_rest(&tiers);
 	assert_true(l2_get_counters(server_l2(tiers.slice.server))->loaded_late > 0);
 	assert_int_equal(l2_get_counters(server_l2(tiers.slice.server))->fetches_canceled, 1);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 1000;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 1000, 1000);
 	tiers_read(&tiers, 1, 7, DOCUMENT);
 	tiers_fini(&tiers);
 }
@@ -108,8 +102,7 @@ static void a_lookup_that_waits_for_l2_is_in_nobodys_way(void **state)
 	tiers_store(&tiers, 1, 7);
 	tiers_store(&tiers, 2, 8);
 	tiers_store(&tiers, 3, 9);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = KVR_SECOND / 4;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, KVR_SECOND / 4, KVR_SECOND / 4);
 	slow = slice_session(tiers.scheduler, "slow", NULL, 1, DOCUMENT);
 	assert_int_equal(client_submit_lookup(slow, 0, &ticket), 0);
 	slice_run(&tiers.slice, 300);
@@ -140,8 +133,7 @@ static void the_end_of_the_session_ends_its_prefetch(void **state)
 	tiers_store(&tiers, 1, 7);
 	tiers_store(&tiers, 2, 8);
 	tiers_store(&tiers, 3, 9);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 300 * KVR_MS;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 300 * KVR_MS, 300 * KVR_MS);
 	session = slice_session(tiers.scheduler, "slow", NULL, 1, DOCUMENT);
 	assert_int_equal(client_submit_lookup(session, 0, &ticket), 0);
 	slice_run(&tiers.slice, 300);
@@ -196,8 +188,7 @@ static void who_waits_for_a_lookup_hears_that_it_was_canceled_when_the_scheduler
 	tiers_store(&tiers, 1, 7);
 	tiers_store(&tiers, 2, 8);
 	tiers_store(&tiers, 3, 9);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 500 * KVR_MS;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 500 * KVR_MS, 500 * KVR_MS);
 	session = slice_session(tiers.scheduler, "request", NULL, 1, DOCUMENT);
 	same = slice_session(tiers.worker, "request", NULL, 1, DOCUMENT);
 	assert_int_equal(client_submit_lookup(session, 0, &lookup), 0);
@@ -228,8 +219,7 @@ static void who_counts_is_not_cut_off_when_the_one_who_looked_up_is_lost(void **
 	session = slice_session(tiers.scheduler, "request", NULL, 1, 4);
 	assert_int_equal(slice_match(tiers.scheduler, session, 0), 4);
 	assert_int_equal(slice_locks(&tiers.slice), 4);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 300 * KVR_MS;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 300 * KVR_MS, 300 * KVR_MS);
 	same = slice_session(tiers.worker, "request", NULL, 1, DOCUMENT);
 	assert_int_equal(client_submit_lookup(same, KVR_LOOKUP_NO_LOCK, &ticket), 0);
 	slice_run(&tiers.slice, 50);
@@ -250,8 +240,7 @@ static void a_server_that_leaves_writes_first(void **state)
 
 	(void)state;
 	tiers_init(&tiers, 7);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 50 * KVR_MS;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 50 * KVR_MS, 50 * KVR_MS);
 	session = slice_session(tiers.worker, "last", NULL, 1, DOCUMENT);
 	assert_int_equal(slice_store(tiers.worker, session, 0, DOCUMENT, 0, 5, &request), 0);
 	assert_true(sim_place_objects(tiers.place) < DOCUMENT);

@@ -47,9 +47,7 @@ static void stores_reach_l2_however_fast_their_blocks_are_recycled(void **state)
 	(void)state;
 	tiers_init(&tiers, 10);
 	tiers_limit(&tiers, 0, (uint64_t)DOCUMENT * SLICE_OBJECT_BYTES);
-	tiers.faults.delay_min_ns = KVR_MS;
-	tiers.faults.delay_max_ns = 40 * KVR_MS;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, KVR_MS, 40 * KVR_MS);
 	recycle(&tiers);
 	tiers_rest(&tiers);
 	counters = l2_get_counters(server_l2(tiers.slice.server));
@@ -70,8 +68,7 @@ static void stores_that_l2_has_no_time_for_are_counted_and_offered_again(void **
 	(void)state;
 	tiers_init(&tiers, 11);
 	tiers_limit(&tiers, 4, (uint64_t)DOCUMENT * SLICE_OBJECT_BYTES);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 250 * KVR_MS;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 250 * KVR_MS, 250 * KVR_MS);
 	recycle(&tiers);
 	tiers_rest(&tiers);
 	counters = l2_get_counters(server_l2(tiers.slice.server));
@@ -157,8 +154,7 @@ static void a_place_that_is_slower_than_the_writer_is_in_nobodys_way(void **stat
 	(void)state;
 	tiers_init(&tiers, 13);
 	tiers_limit(&tiers, 4, 4 * SLICE_OBJECT_BYTES);
-	tiers.faults.delay_min_ns = tiers.faults.delay_max_ns = 250 * KVR_MS;
-	sim_adapter_set(tiers.adapter, &tiers.faults, false);
+	tiers_delay(&tiers, 250 * KVR_MS, 250 * KVR_MS);
 	hot = slice_session(tiers.other, "hot", NULL, 5000, PART);
 	assert_int_equal(slice_store(tiers.other, hot, 0, PART, 0, 5000, &request), 0);
 	for (uint32_t d = 0; d < SESSIONS; d++) {

@@ -5,7 +5,7 @@
 #include "base/cmocka_all.h"
 #include "world/tiers.h"
 
-void tiers_begin(struct tiers *tiers)
+static void tiers_begin(struct tiers *tiers)
 {
 	assert_int_equal(sim_adapter_open(&tiers->faults, tiers->place, &tiers->adapter), 0);
 	tiers->l2.adapters[0] = tiers->adapter;
@@ -77,13 +77,25 @@ void tiers_read(struct tiers *tiers, uint32_t document, uint32_t mark, uint32_t 
 	slice_forget(&session);
 }
 
-void tiers_limit(struct tiers *tiers, uint32_t store_queue, uint64_t store_bytes_max)
+void tiers_delay(struct tiers *tiers, uint64_t min_ns, uint64_t max_ns)
+{
+	tiers->faults.delay_min_ns = min_ns;
+	tiers->faults.delay_max_ns = max_ns;
+	sim_adapter_set(tiers->adapter, &tiers->faults, false);
+}
+
+void tiers_restart(struct tiers *tiers)
 {
 	slice_server_kill(&tiers->slice);
-	tiers->l2.store_queue = store_queue;
-	tiers->l2.store_bytes_max = store_bytes_max;
 	tiers_begin(tiers);
 	slice_pass(&tiers->slice, 100 * KVR_MS);
 	for (unsigned i = 0; i < 3; i++)
 		slice_await_ready(&tiers->slice.clients[i]);
+}
+
+void tiers_limit(struct tiers *tiers, uint32_t store_queue, uint64_t store_bytes_max)
+{
+	tiers->l2.store_queue = store_queue;
+	tiers->l2.store_bytes_max = store_bytes_max;
+	tiers_restart(tiers);
 }

@@ -18,10 +18,12 @@ struct tiers {
 };
 
 void tiers_init(struct tiers *tiers, uint64_t seed);
-/* The server on the same place; after slice_server_kill. */
-void tiers_begin(struct tiers *tiers);
-/* The tiers once more, with these limits of what waits for L2. */
+/* The server is killed and begins anew on the same place; its clients are back. */
+void tiers_restart(struct tiers *tiers);
+/* The same, with these limits of what waits for L2. */
 void tiers_limit(struct tiers *tiers, uint32_t store_queue, uint64_t store_bytes_max);
+/* From now on each request to L2 takes so long. */
+void tiers_delay(struct tiers *tiers, uint64_t min_ns, uint64_t max_ns);
 /* Until nothing is under way to L2 or from it. */
 void tiers_rest(struct tiers *tiers);
 /* All leave; the place was not misused. */
