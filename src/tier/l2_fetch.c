@@ -97,6 +97,10 @@ void l2_fetch_cut(struct l2_fetch *fetch, uint32_t limit)
 {
 	if (limit < fetch->limit)
 		fetch->limit = limit;
+	/* In the midst of a chunk that does not come any more: what has been sent of it lands all the same, and an earlier chunk may still have
+	 * to be asked for again. */
+	if (fetch->loaded >= fetch->limit)
+		fetch->load_part = 0;
 }
 
 void l2_fetch_lock(struct l2 *l2, struct l2_fetch *fetch, uint32_t chunk, uint32_t entry)

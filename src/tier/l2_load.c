@@ -109,8 +109,6 @@ static bool no_room(struct l2 *l2, struct l2_fetch *fetch, uint32_t part)
 	}
 	L2_COUNT(l2, load_no_room, 1);
 	l2_fetch_cut(fetch, fetch->loaded);
-	/* What has been sent of the chunk lands all the same; an earlier chunk may still have to be asked for again. */
-	fetch->load_part = 0;
 	return true;
 }
 
@@ -153,9 +151,6 @@ static bool can_load(const struct l2 *l2, struct l2_fetch *fetch)
 {
 	if (fetch->canceled || fetch->blocked_turn == l2->turn)
 		return false;
-	/* In the midst of a chunk that is behind the end by now: what has been sent of it lands all the same. */
-	if (fetch->loaded >= fetch->limit)
-		fetch->load_part = 0;
 	/* Back to a chunk that another adapter is to give; not in the midst of one. */
 	if (fetch->load_part == 0 && fetch->again_at < fetch->loaded) {
 		fetch->loaded = fetch->again_at;

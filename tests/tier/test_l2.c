@@ -292,6 +292,33 @@ static void changed_bytes_are_a_miss_and_the_next_adapter_is_tried(void **state)
 	scene_fini(&scene);
 }
 
+/* Chunk 0 is to come from the slow first place and is rotten there, chunk 1 is rotten in the last one, which is quick: the hit is cut while
+ * chunk 2 is sent in part. Chunk 0 is asked for again all the same, and the fetch ends (kvrail-sim --seed 1820000062 --servers 3). */
+static void a_hit_cut_in_the_midst_of_a_chunk_keeps_no_earlier_one_from_coming(void **state)
+{
+	struct l2_options options = { .loads_max = 5 };
+	struct scene scene;
+
+	(void)state;
+	scene_init(&scene, 64, 2, 2, &options);
+	scene_put(&scene, 0, 3);
+	scene_rest(&scene);
+	scene_empty_l1(&scene);
+	sim_place_rot(scene.places[0]);
+	assert_int_equal(scene_fetch(&scene, 1, 1), 1); /* from the other place: it is gone from the first */
+	scene_empty_l1(&scene);
+	sim_place_rot(scene.places[1]);
+	/* Both parts of a chunk end in one turn. */
+	scene.faults.delay_min_ns = scene.faults.delay_max_ns = 100 * KVR_US;
+	sim_adapter_set(scene.adapters[1], &scene.faults, false);
+	scene.faults.delay_min_ns = scene.faults.delay_max_ns = 10 * KVR_MS;
+	sim_adapter_set(scene.adapters[0], &scene.faults, false);
+	assert_int_equal(scene_fetch(&scene, 0, 3), 0);
+	/* Of chunk 1 once in each place, of chunk 0 likewise, of chunk 2 what was sent. */
+	assert_int_equal(COUNTER(&scene, load_corrupt), 2 * 2 + 2 * 2 + 1);
+	scene_fini(&scene);
+}
+
 static void l1_without_room_shortens_the_hit(void **state)
 {
 	struct l2_options options = { 0 };
@@ -573,6 +600,7 @@ int main(void)
 		cmocka_unit_test(parts_that_are_in_l1_are_left_alone),
 		cmocka_unit_test(each_chunk_comes_from_the_first_adapter_that_has_it),
 		cmocka_unit_test(changed_bytes_are_a_miss_and_the_next_adapter_is_tried),
+		cmocka_unit_test(a_hit_cut_in_the_midst_of_a_chunk_keeps_no_earlier_one_from_coming),
 		cmocka_unit_test(l1_without_room_shortens_the_hit),
 		cmocka_unit_test(a_canceled_fetch_gives_memory_back_only_when_its_loads_have_ended),
 		cmocka_unit_test(a_fetch_holds_what_it_has_brought_until_it_is_done),
