@@ -206,21 +206,30 @@ static uint64_t process_cpu_ns(void)
 	return (uint64_t)used.tv_sec * KVR_SECOND + (uint64_t)used.tv_nsec;
 }
 
-/* pitfalls M03: an idle server takes less than 1 % of a core. The processor time over a while of doing nothing. */
-static void an_idle_loop_sleeps(void **state)
+/* The processor time over a while of doing nothing. */
+static uint64_t napping_cpu_ns(void)
 {
 	struct timespec nap = { 0, 300000000 };
+	uint64_t cpu_ns = process_cpu_ns();
+
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+	return process_cpu_ns() - cpu_ns;
+}
+
+/* pitfalls M03: an idle server takes less than 1 % of a core. A busy machine can only add to what is measured (time that its host took is
+ * charged to who ran), a loop that does not sleep takes a multiple of it in every nap: so the least of some counts. */
+static void an_idle_loop_sleeps(void **state)
+{
 	struct loop *loop = idle_loop(LOOP_ADAPTIVE, -1);
-	uint64_t cpu_ns, turns, sleeps;
+	uint64_t cpu_ns = UINT64_MAX, turns, sleeps;
 
 	(void)state;
 	while (!loop_sleeping(loop))
 		sched_yield();
-	cpu_ns = process_cpu_ns();
 	turns = kvr_load_relaxed(&loop_counters(loop)->idle_turns);
 	sleeps = kvr_load_relaxed(&loop_counters(loop)->sleeps);
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
-	cpu_ns = process_cpu_ns() - cpu_ns;
+	for (unsigned i = 0; i < 5 && cpu_ns >= 3 * KVR_MS; i++)
+		cpu_ns = kvr_min_u64(cpu_ns, napping_cpu_ns());
 	assert_true(cpu_ns < 3 * KVR_MS);
 	/* At most the turn that was under way when it was first seen to sleep. */
 	assert_in_range(kvr_load_relaxed(&loop_counters(loop)->idle_turns) - turns, 0, 1);
