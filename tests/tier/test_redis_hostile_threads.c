@@ -193,11 +193,12 @@ static void greetings_that_are_none_are_told(void **state)
 	(void)state;
 	fake_redis_start(&fake, false);
 	for (uint32_t i = 0; i < KVR_COUNT_OF(cases); i++) {
-		struct l2_adapter *adapter = open_at(
-			&fake, (struct redis_adapter_options){ .user = "u", .password = "p", .database = 1 });
+		struct l2_adapter *adapter;
 		int status;
 
+		/* Said first: the adapter may greet as soon as it is open. */
 		fake_redis_say(&fake, cases[i].command, cases[i].bytes, strlen(cases[i].bytes), FAKE_GO_ON);
+		adapter = open_at(&fake, (struct redis_adapter_options){ .user = "u", .password = "p", .database = 1 });
 		status = do_store(adapter, i, BYTES);
 		if (status != cases[i].status)
 			fail_msg("case %u: %d, not %d", i, status, cases[i].status);
@@ -234,9 +235,11 @@ static void a_cluster_that_sends_us_around_is_left(void **state)
 	assert_int_equal(digester_init(&digester), 0);
 	length = redis_key(&digester, "kvrail:", &identity, key);
 	for (uint32_t i = 0; i < KVR_COUNT_OF(maps); i++) {
-		struct l2_adapter *adapter = open_at(&fake, (struct redis_adapter_options){ .cluster = true });
+		struct l2_adapter *adapter;
 
+		/* Said first: it asks for the map once, as soon as it is open. */
 		fake_redis_say(&fake, "CLUSTER", maps[i], strlen(maps[i]), FAKE_GO_ON);
+		adapter = open_at(&fake, (struct redis_adapter_options){ .cluster = true });
 		while (fake_redis_answered(&fake) == 0)
 			assert_int_equal(do_store(adapter, 1, BYTES), 0);
 		assert_int_equal(do_load(adapter, 1, BYTES), -ENOENT);
