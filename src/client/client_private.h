@@ -53,15 +53,16 @@ enum slot_state { SLOT_FREE, SLOT_CONTROL, SLOT_QUEUED, SLOT_SENT, SLOT_DONE };
 
 /* One ticket. Its request id on the wire is the ticket. */
 struct slot {
-	struct list_node node; /* free list, or the queue of those that wait for credit */
-	kvr_ticket ticket;     /* generation << 16 | index */
+	struct list_node
+		node; /* free list, the queue of those that wait for credit, or those that wait for a large buffer */
+	kvr_ticket ticket; /* generation << 16 | index */
 	enum slot_state state;
 	uint16_t type;   /* of the request */
 	bool sending;    /* the send's completion has not come */
 	bool taken;      /* the result was taken, or is not wanted: free it when the send has completed */
 	bool discard;    /* nobody will take the result */
 	bool with_chain; /* the request carried the whole chain: no second try */
-	bool again;      /* to be sent again with the whole chain once the send has completed */
+	bool again;      /* to be sent again with the whole chain once the send has completed and there is room */
 	uint32_t length; /* of the encoded message */
 	uint32_t large;  /* index of its large buffer, UINT32_MAX: none */
 	uint8_t *bytes;  /* its own WIRE_INLINE_BYTES */
@@ -244,7 +245,7 @@ struct kvr_client {
 	uint32_t done_count;               /* tickets whose result waits to be taken */
 
 	struct slot *slots;
-	struct list_node free_slots, queue;
+	struct list_node free_slots, queue, short_of_room;
 	uint64_t next_generation;
 	struct list_node sessions;
 	uint8_t *scratch; /* block runs being made */
@@ -352,7 +353,10 @@ KVR_MUST_CHECK int client_layer(struct kvr_client *client, kvr_ticket ticket, ui
 KVR_MUST_CHECK int client_mark_word(struct kvr_client *client, kvr_mark mark, struct client_word *word);
 
 /* request.c */
-/* The server did not know the session's chain: sends the request again with all of it. False: it can't. */
+/*
+ * The server did not know the session's chain: sends the request again with all of it, at once or when its buffer and a large one are
+ * free (queue.c calls again). False: it can't.
+ */
 bool request_again(struct kvr_client *client, struct slot *slot);
 
 /* Sends a CANCEL if that helps. True: the ticket is gone, since it touches none of the caller's memory; false: it is to be waited for. */

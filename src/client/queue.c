@@ -119,6 +119,7 @@ int queue_create(struct kvr_client *client)
 	memset(client->buffers, 0, client->buffer_bytes);
 	list_init(&client->free_slots);
 	list_init(&client->queue);
+	list_init(&client->short_of_room);
 	for (uint32_t i = 0; i < CLIENT_SLOTS; i++) {
 		client->slots[i].bytes = client->buffers + (uint64_t)i * WIRE_INLINE_BYTES;
 		list_init(&client->slots[i].node);
@@ -458,10 +459,24 @@ static bool queue_hold(struct kvr_client *client, uint32_t index, uint32_t lengt
 	return true;
 }
 
-static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
+static void queue_send_again(struct kvr_client *client, struct slot *slot)
 {
 	static const char unsent[] =
-		"the server had forgotten the session, and there was no room to send its chain again";
+		"the server had forgotten the session, and its chain could not be sent again: it is too long, or there is no memory";
+
+	if (!request_again(client, slot))
+		slot_done(client, slot, -ENOENT, STATUS_UNKNOWN_SESSION, unsent, sizeof(unsent) - 1);
+}
+
+/* Before the caller can take the large buffers that have become free. */
+static void queue_send_again_waiting(struct kvr_client *client)
+{
+	while (client->state == CONNECTION_READY && client->large_free_count > 0 && !list_empty(&client->short_of_room))
+		queue_send_again(client, KVR_CONTAINER_OF(list_pop_first(&client->short_of_room), struct slot, node));
+}
+
+static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
+{
 	uint32_t index = (uint32_t)wc->wr_id;
 
 	if (!(wc->wr_id & CLIENT_RECEIVE_FLAG)) {
@@ -470,8 +485,8 @@ static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 		slot->sending = false;
 		if (slot->taken && slot->state != SLOT_FREE)
 			slot_free(client, slot);
-		else if (slot->again && !request_again(client, slot))
-			slot_done(client, slot, -ENOENT, STATUS_UNKNOWN_SESSION, unsent, sizeof(unsent) - 1);
+		else if (slot->again)
+			queue_send_again(client, slot);
 	}
 	if (wc->status != IBV_WC_SUCCESS) {
 		queue_failed(client, wc->status);
@@ -508,6 +523,7 @@ bool queue_step(struct kvr_client *client)
 	count = ibv_poll_cq(client->cq, (int)KVR_COUNT_OF(wc), wc);
 	for (int i = 0; i < count; i++)
 		queue_completion(client, &wc[i]);
+	queue_send_again_waiting(client);
 	return queue_send_waiting(client) || count > 0;
 }
 

@@ -357,8 +357,11 @@ bool request_again(struct kvr_client *client, struct slot *slot)
 			slot->length = (uint32_t)length;
 	}
 	free(copy);
+	slot->again = result == -EBUSY;
+	if (slot->again)
+		list_add_last(&client->short_of_room, &slot->node);
 	if (result)
-		return false;
+		return slot->again;
 	slot->with_chain = true;
 	slot->chain_end = slot->session->chunk_count;
 	queue_submit(client, slot);

@@ -125,6 +125,50 @@ static void a_forgotten_session_is_told_again_exactly_once(void **state)
 	fake_finish(&fake, &session);
 }
 
+/* Requests of a long chain that was forgotten are larger than they were: what finds no large buffer waits for one. */
+static void second_tries_wait_for_room(void **state)
+{
+	enum { LONG = 300, REQUESTS = CLIENT_LARGE_BUFFERS + 2 }; /* chunks: a chain that no receive buffer takes */
+	struct wire_header headers[REQUESTS], header;
+	struct kvr_session *session;
+	struct kvr_result result;
+	kvr_ticket tickets[REQUESTS], ticket;
+	struct fake fake;
+
+	(void)state;
+	session = fake_begin(&fake, LONG);
+	assert_int_equal(client_submit_lookup(session, 0, &ticket), 0);
+	header = fake_request(&fake, WIRE_INDIRECT)->header;
+	header.type = WIRE_LOOKUP;
+	fake_reply_lookup(&fake, &header, STATUS_OK, 0);
+	assert_int_equal(fake_wait(&fake, ticket, &result), 0);
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		headers[i] = store(&fake, session, 1, &tickets[i]).header;
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		fake_reply_error(&fake, &headers[i], STATUS_UNKNOWN_SESSION, "no such session");
+	fake_steps(&fake, 100);
+	assert_int_equal(fake_waiting(&fake), CLIENT_LARGE_BUFFERS);
+	for (uint32_t i = 0; i < REQUESTS; i++) {
+		header = fake_request(&fake, WIRE_INDIRECT)->header;
+		assert_true(header.request_id == tickets[i]);
+		header.type = WIRE_STORE;
+		fake_reply_transfer(&fake, &header, 1, CHUNK_STORED, STATUS_OK);
+		assert_int_equal(fake_wait(&fake, tickets[i], &result), 0);
+	}
+	assert_int_equal(session->in_flight, 0);
+	/* One that waits ends as any other when the connection is lost. */
+	session->known_chunks = LONG;
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		headers[i] = store(&fake, session, 1, &tickets[i]).header;
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		fake_reply_error(&fake, &headers[i], STATUS_UNKNOWN_SESSION, "no such session");
+	fake_steps(&fake, 100);
+	fake_drop(&fake);
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		assert_int_equal(fake_wait(&fake, tickets[i], &result), -ECONNRESET);
+	fake_finish(&fake, &session);
+}
+
 /* The reply can overtake the completion of the request's own send: the buffer is not touched until then, and duplicates count once. */
 static bool second_try(uint64_t seed)
 {
@@ -378,6 +422,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_transfer_carries_what_the_server_does_not_know_and_one_chunk_more),
 		cmocka_unit_test(a_forgotten_session_is_told_again_exactly_once),
+		cmocka_unit_test(second_tries_wait_for_room),
 		cmocka_unit_test(a_second_try_waits_for_the_end_of_the_first_send),
 		cmocka_unit_test(canceling_what_was_not_sent_needs_no_server),
 		cmocka_unit_test(a_cancel_names_its_target_and_leaves_no_ticket),
