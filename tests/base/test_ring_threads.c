@@ -119,7 +119,7 @@ static void *echo(void *argument)
 
 static void every_message_comes_back_over_a_second_ring(void **state)
 {
-	struct run run = { .messages = MESSAGES / 20 };
+	struct run run = { .messages = MESSAGES / 100 }; /* each waits for the other thread to get a core */
 	struct ring_message message;
 	uint64_t wrong = 0;
 	unsigned turns = 0;
