@@ -128,10 +128,10 @@ class Gpu
 	}
 	uint64_t done(unsigned way)
 	{
-		bool failed = false;
+		uint64_t failed = 0;
 		const uint64_t position = gpu_lane_done(lane_[way], &failed);
 
-		if (failed) {
+		if (failed > 0) {
 			std::fprintf(stderr, "bench_gpu: the GPU was lost\n");
 			std::exit(1);
 		}

@@ -10,10 +10,11 @@
  * pieces, as copies by the copy engine), and lets what comes meanwhile wait while four kernels are under way: so
  * launches are as large as the load makes them.
  *
- * Errors. When the library says that a GPU is lost (any failed launch, or a sticky error while something is under way),
- * the GPU is failed for good: what was under way and what comes later ends with an error, new memory is refused, the
- * reason is in its status. The server goes on. What is under way ends when the GPU can reach its memory no more: the library says that
- * it has run to its end, or that the context is dead.
+ * Errors. A launch that the library refuses while its context lives (no memory for it, too many resources) is tried again for a while
+ * when it may pass, then its pieces end with an error; what is behind them is tried as before. When the library says that the GPU is
+ * lost (an error that sticks to the context), the GPU is failed for good: no process gets over such an error. What was under way and what
+ * comes later ends with an error, new memory is refused, the reason is in its status. The server goes on. What is under way ends when the
+ * GPU can reach its memory no more: the library says that it has run to its end, or that the context is dead.
  */
 #ifndef KVRAIL_GPU_GPU_H
 #define KVRAIL_GPU_GPU_H
@@ -94,8 +95,9 @@ void gpu_lane_close(struct gpus *gpus, struct gpu_lane **lane);
 KVR_MUST_CHECK int gpu_lane_put(struct gpu_lane *lane, uint64_t host, gpu_address device, uint32_t bytes);
 /* Poll core. What was put goes. Wakes the submit thread when it sleeps: one system call then. */
 void gpu_lane_publish(struct gpu_lane *lane);
-/* Poll core. Pieces below the returned position are done. *failed: the GPU is lost, and nothing of it is under way. */
-uint64_t gpu_lane_done(struct gpu_lane *lane, bool *failed);
+/* Poll core. Pieces below the returned position are done. Those below *failed_below that were not said to be done before ended with an
+ * error: some of them were not copied. 0: none ever failed. */
+uint64_t gpu_lane_done(struct gpu_lane *lane, uint64_t *failed_below);
 
 /* Without threads: one bounded turn of all submit threads. True when something was done. */
 bool gpus_step(struct gpus *gpus, uint64_t now_ns);
@@ -108,6 +110,8 @@ bool gpus_step(struct gpus *gpus, uint64_t now_ns);
 	X(pieces_total, "contiguous pieces copied")                             \
 	X(to_device_bytes_total, "bytes copied to the GPU")                     \
 	X(to_host_bytes_total, "bytes copied from the GPU")                     \
+	X(refusals_total, "launches that the library refused")                  \
+	X(failed_pieces_total, "pieces that ended with an error")               \
 	X(sleeps_total, "times the submit thread slept")                        \
 	X(imports_total, "regions of clients mapped")                           \
 	X(import_failures_total, "regions of clients that could not be mapped") \

@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "base/compiler.h"
+#include "base/log.h"
 #include "gpu/gpu.h"
 
 KVR_BEGIN_C
@@ -30,6 +31,10 @@ KVR_BEGIN_C
 #define GPU_HOST_SLICE (UINT64_C(4) << 30)
 #define GPU_LOOK_NS UINT64_C(1000000) /* under way for so long: the library is asked whether the GPU is still there */
 #define GPU_SPIN_NS UINT64_C(200000)
+/* A launch that is refused for want of memory is tried again so often, for so long: what others hold may be given back. */
+#define GPU_RETRY_NS UINT64_C(2000000)
+#define GPU_REFUSED_NS UINT64_C(200000000)
+#define GPU_SAY_NS UINT64_C(1000000000) /* ... and is logged no more often */
 
 /* As the kernel reads it. */
 struct gpu_piece {
@@ -50,10 +55,10 @@ struct gpu_lane {
 	/* poll core's */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t put;
 	uint64_t done_copy;
-	/* shared: published by the poll core; done, failed, closed by the submit thread; closing by who closes */
+	/* shared: published by the poll core; done, failed_below, closed by the submit thread; closing by who closes */
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t published;
 	KVR_ALIGNED(KVR_CACHE_LINE) uint64_t done;
-	uint32_t failed;
+	uint64_t failed_below;
 	uint32_t closing;
 	uint32_t closed;
 	/* submit thread's */
@@ -68,6 +73,8 @@ struct gpu_slot {
 	uint32_t *flag;       /* pinned: `value` when it has ended */
 	uint32_t value;
 	bool is_kernel;
+	bool is_asked;         /* no flag will say that it has ended: the library does */
+	bool is_refused;       /* it was not launched: its pieces end with an error when their turn comes */
 	struct gpu_lane *lane; /* NULL: not under way */
 	uint64_t begin, end;   /* positions in the lane: its pieces */
 	uint64_t look_ns;
@@ -93,6 +100,9 @@ struct gpu {
 	KVR_ALIGNED(KVR_CACHE_LINE) struct gpu_slot slots[GPU_SLOTS];
 	uint32_t slot_count, kernel_count[2]; /* under way; by direction: from, to the GPU */
 	uint32_t next_lane;
+	uint64_t refused_ns; /* since when every launch is refused; 0: the last one was not */
+	uint64_t retry_ns;   /* nothing is launched before */
+	struct log_rate refused_log;
 	bool still;       /* it has failed, and nothing runs on it any more */
 	uint64_t busy_ns; /* when there last was something to do */
 	struct gpu_counters counters;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "gpu/gpu_private.h"
@@ -52,12 +53,12 @@ void gpu_lane_publish(struct gpu_lane *lane)
 		gpu_submit_wake(lane->gpu);
 }
 
-uint64_t gpu_lane_done(struct gpu_lane *lane, bool *failed)
+uint64_t gpu_lane_done(struct gpu_lane *lane, uint64_t *failed_below)
 {
 	/* The failure is stored before the position that it explains. */
 	uint64_t done = kvr_load_acquire(&lane->done);
 
-	*failed = kvr_load_relaxed(&lane->failed) != 0;
+	*failed_below = kvr_load_relaxed(&lane->failed_below);
 	return done;
 }
 
@@ -145,7 +146,7 @@ void gpu_lane_close(struct gpus *gpus, struct gpu_lane **pointer)
 	/* The submit thread takes it off its list when nothing of it is under way. */
 	while (!kvr_load_acquire(&lane->closed)) {
 		if (!gpus->options.threads)
-			(void)gpus_step(gpus, 0);
+			(void)gpus_step(gpus, clock_now_ns());
 		else
 			sched_yield();
 	}

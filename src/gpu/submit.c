@@ -19,8 +19,10 @@ static const struct gpu_piece *piece_at(const struct gpu_lane *lane, uint64_t po
 
 static void finish_lane(struct gpu_lane *lane, uint64_t done, bool failed)
 {
-	if (failed)
-		kvr_store_relaxed(&lane->failed, 1);
+	if (KVR_UNLIKELY(failed)) {
+		kvr_counter_add(&lane->gpu->counters.failed_pieces_total, done - lane->done);
+		kvr_store_relaxed(&lane->failed_below, done);
+	}
 	/* pairs with the load-acquire of the poll core: bytes, and the failure, are there before the position */
 	kvr_store_release(&lane->done, done);
 	if (lane->progress)
@@ -58,9 +60,8 @@ void gpu_fail(struct gpu *gpu, int code, const char *what)
 		gpu->index, gpu->name, gpu->failure);
 }
 
-/* Only an error that sticks to the context ends what runs there. After another one, as of a launch that was refused, what was launched
- * before goes on, and so does what a launch queued before the part of it that was refused. Idle slots are asked as well: that one is
- * among them. */
+/* Only an error that sticks to the context ends what runs there. After another one what was launched before goes on, and so does what a
+ * launch queued before the part of it that was refused. Idle slots are asked as well: that one is among them. */
 static bool anything_runs(const struct gpu *gpu)
 {
 	for (uint32_t i = 0; i < GPU_SLOTS; i++) {
@@ -129,8 +130,8 @@ static void count_bytes(struct gpu *gpu, const struct gpu_lane *lane, uint64_t b
 		kvr_counter_add(&gpu->counters.to_host_bytes_total, bytes);
 }
 
-/* Contiguous runs from `position` on, large ones or, with nothing else to do, a few, by the copy engine. The pieces taken;
- * 0: the kernel is to have the first one; *code says how it went. */
+/* Contiguous runs from `position` on, large ones or, with nothing else to do, a few, by the copy engine. The pieces taken; 0: the kernel
+ * is to have the first one. *code: one of them, or the flag behind them, was refused. */
 static uint64_t launch_engine(struct gpu *gpu, struct gpu_slot *slot, const struct gpu_lane *lane, uint64_t position,
 	uint64_t limit, int *code)
 {
@@ -148,8 +149,8 @@ static uint64_t launch_engine(struct gpu *gpu, struct gpu_slot *slot, const stru
 		*code = lane->to_device
 			? driver->copy_to_device(piece->to, (const void *)(uintptr_t)piece->from, bytes, slot->stream)
 			: driver->copy_to_host((void *)(uintptr_t)piece->to, piece->from, bytes, slot->stream);
-		if (*code != GPU_DONE)
-			return taken;
+		if (KVR_UNLIKELY(*code != GPU_DONE))
+			break; /* the next launch, or the kernel, meets that one again */
 		kvr_counter_add(&gpu->counters.engine_copies_total, 1);
 		count_bytes(gpu, lane, bytes);
 		taken += pieces;
@@ -159,16 +160,21 @@ static uint64_t launch_engine(struct gpu *gpu, struct gpu_slot *slot, const stru
 	return taken;
 }
 
-/* Pieces up to the next one that the copy engine should have, or enough; *shift: tiles of the largest one, as a power of two; *odd:
- * bits that some address or size has. */
-static uint64_t measure_kernel(
-	struct gpu *gpu, const struct gpu_lane *lane, uint64_t position, uint64_t limit, uint32_t *shift, uint64_t *odd)
+struct measured {
+	uint64_t pieces, bytes;
+	uint64_t odd;   /* bits that some address or size has */
+	uint32_t shift; /* tiles of the largest one, as a power of two */
+};
+
+/* Pieces up to the next one that the copy engine should have, or enough. */
+static struct measured measure_kernel(
+	const struct gpu *gpu, const struct gpu_lane *lane, uint64_t position, uint64_t limit)
 {
-	uint64_t taken = 0, bytes = 0;
+	struct measured measured = { 0, 0, 0, 0 };
+	uint64_t taken = 0;
 	uint32_t largest = 0;
 
-	*odd = 0;
-	while (taken < limit && bytes < GPU_LAUNCH_BYTES) {
+	while (taken < limit && measured.bytes < GPU_LAUNCH_BYTES) {
 		const struct gpu_piece *piece = piece_at(lane, position + taken);
 		uint64_t pieces = 1;
 
@@ -182,16 +188,15 @@ static uint64_t measure_kernel(
 			piece = piece_at(lane, position + taken + i);
 			if (piece->bytes > largest)
 				largest = piece->bytes;
-			*odd |= piece->to | piece->from | piece->bytes;
-			bytes += piece->bytes;
+			measured.odd |= piece->to | piece->from | piece->bytes;
+			measured.bytes += piece->bytes;
 		}
 		taken += pieces;
 	}
-	*shift = 0;
-	while ((GPU_TILE_BYTES << *shift) < largest)
-		(*shift)++;
-	count_bytes(gpu, lane, bytes);
-	return taken;
+	while ((GPU_TILE_BYTES << measured.shift) < largest)
+		measured.shift++;
+	measured.pieces = taken;
+	return measured;
 }
 
 static uint64_t launch_kernel(struct gpu *gpu, struct gpu_slot *slot, const struct gpu_lane *lane, uint64_t position,
@@ -201,21 +206,24 @@ static uint64_t launch_kernel(struct gpu *gpu, struct gpu_slot *slot, const stru
 	const struct gpu_piece *ring = lane->ring;
 	uint32_t first = (uint32_t)(position & (GPU_LANE_PIECES - 1));
 	uint32_t mask = GPU_LANE_PIECES - 1;
-	uint32_t shift, count, blocks;
-	uint64_t odd, taken = measure_kernel(gpu, lane, position, limit, &shift, &odd);
-	bool bulk = gpu->bulk && odd % 16 == 0;
+	struct measured measured = measure_kernel(gpu, lane, position, limit);
+	bool bulk = gpu->bulk && measured.odd % 16 == 0;
 	uint32_t threads = bulk ? GPU_BULK_THREADS : options->block_threads;
-	void *parameters[] = { &ring, &first, &mask, &count, &shift, &slot->arrivals, &slot->flag, &slot->value };
+	uint32_t blocks, count = (uint32_t)measured.pieces;
+	void *parameters[] = { &ring, &first, &mask, &count, &measured.shift, &slot->arrivals, &slot->flag,
+		&slot->value };
 
-	count = (uint32_t)taken;
 	/* No more blocks than have something to do. */
-	blocks = ((count << shift) + threads / 32 - 1) / (threads / 32);
+	blocks = ((count << measured.shift) + threads / 32 - 1) / (threads / 32);
 	if (blocks > options->blocks)
 		blocks = options->blocks;
 	*code = gpu->gpus->driver.launch(bulk ? gpu->bulk : gpu->copy, blocks, 1, 1, threads, 1, 1,
 		bulk ? GPU_BULK_SHARED_BYTES : 0, slot->stream, parameters, NULL);
-	kvr_counter_add(&gpu->counters.launches_total, 1);
-	return taken;
+	if (KVR_LIKELY(*code == GPU_DONE)) {
+		kvr_counter_add(&gpu->counters.launches_total, 1);
+		count_bytes(gpu, lane, measured.bytes);
+	}
+	return measured.pieces;
 }
 
 static struct gpu_slot *free_slot(struct gpu *gpu)
@@ -227,7 +235,60 @@ static struct gpu_slot *free_slot(struct gpu *gpu)
 	return slot;
 }
 
-/* There is a free slot. False: the launch failed. */
+/* What a launch that was refused means: the context is dead, or only that launch is concerned. */
+static bool is_dead(struct gpu *gpu, const struct gpu_slot *slot, int code)
+{
+	int answer = gpu->gpus->driver.stream_query(slot->stream);
+
+	kvr_counter_add(&gpu->counters.refusals_total, 1);
+	if (answer == GPU_DONE || answer == GPU_NOT_READY)
+		return false;
+	gpu_fail(gpu, code, slot->is_kernel ? "the copy kernel could not be launched" : "a copy was refused");
+	return true;
+}
+
+/* What a refused launch was to copy ends with an error. */
+static void say_refused(struct gpu *gpu, int code, uint64_t now_ns)
+{
+	uint64_t squashed;
+	char text[128];
+
+	if (!log_rate_pass(&gpu->refused_log, now_ns, GPU_SAY_NS, &squashed))
+		return;
+	log_error(
+		"gpu %u: copies end with errors, and their clients are cut off: the copy kernel is refused: %s (%llu more since the last "
+		"such line); if the GPU's memory is full, leave some hundreds of MiB of it to this server",
+		gpu->index, gpu_driver_error(&gpu->gpus->driver, code, text, sizeof(text)),
+		(unsigned long long)squashed);
+}
+
+/* A kernel was refused, and the context lives. True: it is tried again later. */
+static bool put_off(struct gpu *gpu, int code, uint64_t now_ns)
+{
+	bool may_pass = code == GPU_OUT_OF_MEMORY || code == GPU_OUT_OF_RESOURCES;
+
+	if (gpu->refused_ns == 0)
+		gpu->refused_ns = now_ns;
+	if (may_pass && now_ns - gpu->refused_ns < GPU_REFUSED_NS) {
+		gpu->retry_ns = now_ns + GPU_RETRY_NS;
+		return true;
+	}
+	say_refused(gpu, code, now_ns);
+	return false;
+}
+
+static void begin_slot(struct gpu *gpu, struct gpu_slot *slot, struct gpu_lane *lane, uint64_t pieces)
+{
+	slot->lane = lane;
+	slot->begin = lane->launched;
+	lane->launched += pieces;
+	lane->under_way++;
+	slot->end = lane->launched;
+	gpu->slot_count++;
+	gpu->kernel_count[lane->to_device] += slot->is_kernel;
+}
+
+/* There is a free slot. False: nothing is to be launched now, or ever again. */
 static bool launch(struct gpu *gpu, struct gpu_lane *lane, uint64_t limit, uint64_t now_ns)
 {
 	struct gpu_slot *slot = free_slot(gpu);
@@ -236,26 +297,29 @@ static bool launch(struct gpu *gpu, struct gpu_lane *lane, uint64_t limit, uint6
 
 	slot->value++;
 	slot->look_ns = now_ns + GPU_LOOK_NS;
-	slot->is_kernel = false;
+	slot->is_kernel = slot->is_asked = slot->is_refused = false;
 	taken = launch_engine(gpu, slot, lane, lane->launched, limit, &code);
-	if (taken == 0 && code == GPU_DONE) {
+	if (KVR_UNLIKELY(code != GPU_DONE)) {
+		if (is_dead(gpu, slot, code))
+			return false;
+		slot->is_asked = taken > 0;
+	}
+	if (taken == 0) {
 		if (gpu->kernel_count[lane->to_device] == GPU_KERNELS_AT_ONCE)
 			return true;
 		slot->is_kernel = true;
 		taken = launch_kernel(gpu, slot, lane, lane->launched, limit, &code);
+		if (KVR_UNLIKELY(code != GPU_DONE)) {
+			if (is_dead(gpu, slot, code) || put_off(gpu, code, now_ns))
+				return false;
+			slot->is_asked = slot->is_refused = true;
+		}
 	}
-	if (code != GPU_DONE) {
-		gpu_fail(gpu, code, slot->is_kernel ? "the copy kernel could not be launched" : "a copy was refused");
-		return false;
+	if (KVR_LIKELY(!slot->is_refused)) {
+		kvr_counter_add(&gpu->counters.pieces_total, taken);
+		gpu->refused_ns = 0;
 	}
-	kvr_counter_add(&gpu->counters.pieces_total, taken);
-	slot->lane = lane;
-	slot->begin = lane->launched;
-	lane->launched += taken;
-	lane->under_way++;
-	slot->end = lane->launched;
-	gpu->slot_count++;
-	gpu->kernel_count[lane->to_device] += slot->is_kernel;
+	begin_slot(gpu, slot, lane, taken);
 	return true;
 }
 
@@ -265,6 +329,8 @@ static bool launch_all(struct gpu *gpu, uint64_t now_ns)
 	uint32_t lanes = kvr_load_acquire(&gpu->lane_count);
 	bool busy = false;
 
+	if (KVR_UNLIKELY(now_ns < gpu->retry_ns))
+		return false;
 	for (uint32_t i = 0; i < lanes && gpu->slot_count < GPU_SLOTS; i++) {
 		uint32_t place = (gpu->next_lane + i) % lanes;
 		struct gpu_lane *lane = kvr_load_acquire(&gpu->lanes[place]);
@@ -278,7 +344,7 @@ static bool launch_all(struct gpu *gpu, uint64_t now_ns)
 			continue;
 		before = lane->launched;
 		if (!launch(gpu, lane, kvr_min_u64(waiting, GPU_LAUNCH_PIECES), now_ns))
-			return true;
+			break;
 		busy |= lane->launched != before;
 	}
 	if (lanes > 0)
@@ -296,7 +362,21 @@ static void end_slot(struct gpu *gpu, struct gpu_slot *slot)
 	gpu->slot_count--;
 	gpu->kernel_count[lane->to_device] -= slot->is_kernel;
 	lane->under_way--;
-	finish_lane(lane, slot->end, false);
+	finish_lane(lane, slot->end, slot->is_refused);
+}
+
+/* Whether it has ended; *code: what the library said of that, if it was asked. */
+static bool has_ended(const struct gpu *gpu, struct gpu_slot *slot, uint64_t now_ns, int *code)
+{
+	*code = GPU_DONE;
+	/* pairs with the kernel's fence: what it copied is there when the flag is */
+	if (KVR_LIKELY(!slot->is_asked) && kvr_load_acquire(slot->flag) == slot->value)
+		return true;
+	if (KVR_LIKELY(!slot->is_asked) && now_ns < slot->look_ns)
+		return false;
+	slot->look_ns = now_ns + GPU_LOOK_NS;
+	*code = fault_point("gpu_submit/look") ? 999 : gpu->gpus->driver.stream_query(slot->stream);
+	return slot->is_asked && *code == GPU_DONE;
 }
 
 /* Every slot that has ended and is its lane's oldest, so that positions end in order. */
@@ -310,19 +390,12 @@ static bool collect(struct gpu *gpu, uint64_t now_ns)
 
 		if (!slot->lane)
 			continue;
-		/* pairs with the kernel's fence: what it copied is there when the flag is */
-		if (kvr_load_acquire(slot->flag) == slot->value) {
+		if (has_ended(gpu, slot, now_ns, &code)) {
 			if (slot->begin == kvr_load_relaxed(&slot->lane->done)) {
 				end_slot(gpu, slot);
 				busy = true;
 			}
-			continue;
-		}
-		if (now_ns < slot->look_ns)
-			continue;
-		slot->look_ns = now_ns + GPU_LOOK_NS;
-		code = fault_point("gpu_submit/look") ? 999 : gpu->gpus->driver.stream_query(slot->stream);
-		if (code != GPU_DONE && code != GPU_NOT_READY) {
+		} else if (code != GPU_DONE && code != GPU_NOT_READY) {
 			gpu_fail(gpu, code, "copies did not end");
 			return true;
 		}

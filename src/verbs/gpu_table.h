@@ -45,9 +45,9 @@ struct verbs_gpu_table {
 	int (*put)(void *lane, uint64_t host, uint64_t device, uint32_t bytes);
 	/* What was put goes now. */
 	void (*publish)(void *lane);
-	/* Copies below the returned number have ended. *failed: the GPU is lost; nothing touches memory any more once
-	 * their number is reached. */
-	uint64_t (*done)(void *lane, bool *failed);
+	/* Copies below the returned number have ended, and touch memory no more. Those below *failed_below that were not said to have
+	 * ended before ended with an error: some of them were not carried out. */
+	uint64_t (*done)(void *lane, uint64_t *failed_below);
 };
 
 KVR_END_C

@@ -1,105 +1,10 @@
 /*
- * The server's GPUs over the fake library, stepped by the test: lists of copies and their ends, memory of clients, and what is lost
- * when a GPU is.
+ * The server's GPUs over the fake library, stepped by the test: lists of copies and their ends, memory of clients.
  */
-#include <dlfcn.h>
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
-#include "base/clock.h"
-#include "base/cmocka_all.h"
 #include "base/fault.h"
-#include "base/log.h"
-#include "fake_cuda/fake_cuda.h"
-#include "gpu/gpu.h"
-
-#define HOST_BYTES ((uint64_t)8 << 20)
-#define DEVICE_BYTES ((uint64_t)8 << 20)
-
-struct rig {
-	struct gpu_driver driver; /* the engine's */
-	const struct fake_cuda_control *control;
-	struct gpus *gpus;
-	struct gpu_lane *lane[2]; /* from, to the GPU */
-	uint8_t *host;
-	gpu_address device;
-	uint64_t posted[2];
-	unsigned progressed;
-};
-
-static void progress(void *argument)
-{
-	((struct rig *)argument)->progressed++;
-}
-
-static void open_rig(struct rig *rig, bool no_engine)
-{
-	struct gpus_options options;
-	fake_cuda_control_fn function;
-	gpu_context context;
-	char reason[200] = "";
-	void *symbol;
-
-	memset(rig, 0, sizeof(*rig));
-	assert_int_equal(gpu_driver_load(KVRAIL_FAKE_CUDA, &rig->driver, reason, sizeof(reason)), 0);
-	symbol = dlsym(rig->driver.library, "fake_cuda_control");
-	assert_non_null(symbol);
-	memcpy(&function, &symbol, sizeof(function));
-	rig->control = function();
-	memset(&options, 0, sizeof(options));
-	options.driver = &rig->driver;
-	options.no_engine = no_engine;
-	assert_int_equal(gpus_open(&options, &rig->gpus, reason, sizeof(reason)), 0);
-	rig->host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_true(rig->host != MAP_FAILED);
-	assert_int_equal(gpus_register_host(rig->gpus, rig->host, HOST_BYTES), 0);
-	for (int up = 0; up < 2; up++)
-		assert_int_equal(gpu_lane_open(rig->gpus, 0, up == 1, progress, rig, &rig->lane[up]), 0);
-	assert_int_equal(rig->driver.context_retain(&context, 0), 0);
-	assert_int_equal(rig->driver.context_set(context), 0);
-	assert_int_equal(rig->driver.memory_alloc(&rig->device, DEVICE_BYTES), 0);
-}
-
-static void close_rig(struct rig *rig)
-{
-	gpu_lane_close(rig->gpus, &rig->lane[0]);
-	gpu_lane_close(rig->gpus, &rig->lane[1]);
-	gpus_close(&rig->gpus);
-	rig->control->break_context(0);
-	assert_int_equal(rig->driver.memory_free(rig->device), 0);
-	munmap(rig->host, HOST_BYTES);
-	gpu_driver_unload(&rig->driver);
-}
-
-static uint8_t *device_bytes(const struct rig *rig)
-{
-	return (uint8_t *)(uintptr_t)rig->device;
-}
-
-static void put(struct rig *rig, uint64_t host_offset, uint64_t device_offset, uint32_t bytes, bool up)
-{
-	assert_int_equal(
-		gpu_lane_put(rig->lane[up], (uintptr_t)rig->host + host_offset, rig->device + device_offset, bytes), 0);
-	rig->posted[up]++;
-}
-
-/* Steps until all that was put has ended. */
-static bool finish(struct rig *rig)
-{
-	bool lost = false;
-
-	for (int up = 0; up < 2; up++) {
-		bool failed = false;
-
-		gpu_lane_publish(rig->lane[up]);
-		while (gpu_lane_done(rig->lane[up], &failed) < rig->posted[up])
-			gpus_step(rig->gpus, clock_now_ns());
-		lost |= failed;
-	}
-	return !lost;
-}
+#include "gpu/gpus_rig.h"
 
 static void pieces_of_any_size_and_place_are_copied_both_ways(void **state)
 {
@@ -273,24 +178,13 @@ static void a_lane_that_is_full_says_so_and_goes_on(void **state)
 	gpu_lane_publish(rig.lane[1]);
 	for (unsigned i = 0; i < 20; i++)
 		gpus_step(rig.gpus, 1);
-	assert_int_equal(gpu_lane_done(rig.lane[1], &failed), 0);
+	assert_int_equal(lane_done(&rig, 1, &failed), 0);
 	assert_false(failed);
 	rig.control->hold(false);
 	assert_true(finish(&rig));
 	put(&rig, 0, 0, 64, true);
 	assert_true(finish(&rig));
 	close_rig(&rig);
-}
-
-/* The GPU's own memory that a client exported, in another process; here the fake is told to allow the same one. */
-static void export_device(struct rig *rig, struct gpu_export *description)
-{
-	char reason[300] = "";
-
-	setenv("FAKE_CUDA_SAME_PROCESS", "1", 1);
-	assert_int_equal(
-		gpu_export_region(&rig->driver, rig->device + 4096, 8192, description, reason, sizeof(reason)), 0);
-	assert_int_equal(description->offset, 4096);
 }
 
 static void memory_of_a_client_is_mapped_and_forgotten(void **state)
@@ -369,107 +263,6 @@ static void memory_that_can_not_be_shared_says_what_to_do(void **state)
 	close_rig(&rig);
 }
 
-static void a_lost_gpu_ends_what_is_under_way_and_all_that_comes(void **state)
-{
-	struct gpu_export description;
-	struct gpu_region region;
-	struct gpu_status status;
-	struct gpu_lane *other;
-	struct rig rig;
-
-	(void)state;
-	open_rig(&rig, true);
-	export_device(&rig, &description);
-	rig.control->hold(true);
-	for (uint32_t i = 0; i < 64; i++)
-		put(&rig, i * 4096, i * 4096, 4096, true);
-	gpu_lane_publish(rig.lane[1]);
-	gpus_step(rig.gpus, 1);
-	put(&rig, 0, 0, 4096, true);
-	rig.control->break_context(719);
-	rig.control->hold(false);
-	assert_false(finish(&rig));
-	gpus_status(rig.gpus, 0, &status);
-	assert_true(status.failed);
-	assert_non_null(strstr(status.failure, "(719)"));
-	assert_int_equal(status.counters.failures_total, 1);
-	put(&rig, 0, 0, 4096, true);
-	assert_false(finish(&rig));
-	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, 64, &region), -ENODEV);
-	assert_int_equal(gpu_lane_open(rig.gpus, 0, true, NULL, NULL, &other), -ENODEV);
-	gpus_status(rig.gpus, 0, &status);
-	assert_int_equal(status.counters.failures_total, 1);
-	close_rig(&rig);
-}
-
-/* However often it is stepped, the GPU is failed, but nothing of that lane is said to have ended. */
-static void expect_nothing_ends(struct rig *rig, int up)
-{
-	struct gpu_status status;
-	bool failed;
-
-	for (uint32_t i = 0; i < 100; i++) {
-		gpus_step(rig->gpus, clock_now_ns());
-		assert_int_equal(gpu_lane_done(rig->lane[up], &failed), 0);
-		assert_false(failed);
-	}
-	gpus_status(rig->gpus, 0, &status);
-	assert_true(status.failed);
-}
-
-/* Nothing ends any more, and the library says why only when it is asked. */
-static void a_gpu_that_falls_silent_is_asked_after_a_while(void **state)
-{
-	struct gpu_status status;
-	struct rig rig;
-
-	(void)state;
-	open_rig(&rig, true);
-	rig.control->hold(true);
-	put(&rig, 0, 0, 4096, true);
-	gpu_lane_publish(rig.lane[1]);
-	gpus_step(rig.gpus, 1);
-	fault_arm_name("gpu_submit/look", 1);
-	gpus_step(rig.gpus, 2);
-	gpus_status(rig.gpus, 0, &status);
-	assert_false(status.failed);
-	gpus_step(rig.gpus, clock_now_ns());
-	fault_arm(0);
-	gpus_status(rig.gpus, 0, &status);
-	assert_non_null(strstr(status.failure, "copies did not end"));
-	expect_nothing_ends(&rig, 1);
-	rig.control->hold(false);
-	assert_false(finish(&rig));
-	close_rig(&rig);
-}
-
-/* Memory is given back when nobody writes to it any more, not when an error says that something went wrong. */
-static void what_runs_when_a_launch_is_refused_ends_before_it_is_said_to(void **state)
-{
-	struct rig rig;
-
-	(void)state;
-	open_rig(&rig, true);
-	memset(rig.host, 0x11, 2 * 4096);
-	memset((void *)(uintptr_t)rig.device, 0x22, 2 * 4096);
-	rig.control->hold(true);
-	for (uint32_t i = 0; i < 64; i++)
-		put(&rig, i * 4096, i * 4096, 4096, false);
-	gpu_lane_publish(rig.lane[0]);
-	gpus_step(rig.gpus, 1);
-	rig.control->refuse("cuLaunchKernel", 2, 1);
-	for (uint32_t i = 0; i < 64; i++)
-		put(&rig, (64 + 2 * i) * 4096, i * 4096, 4096, false);
-	gpu_lane_publish(rig.lane[0]);
-	expect_nothing_ends(&rig, 0);
-	assert_int_equal(rig.host[0], 0x11);
-	rig.control->hold(false);
-	assert_false(finish(&rig));
-	/* It was still on its way, and is there now: nothing comes later. */
-	assert_int_equal(rig.host[0], 0x22);
-	close_rig(&rig);
-}
-
 static void a_lane_without_memory_is_refused(void **state)
 {
 	struct gpu_lane *lane;
@@ -484,21 +277,6 @@ static void a_lane_without_memory_is_refused(void **state)
 	assert_int_equal(gpu_lane_open(rig.gpus, 0, true, NULL, NULL, &lane), -ENOMEM);
 	put(&rig, 0, 0, 64, true);
 	assert_true(finish(&rig));
-	close_rig(&rig);
-}
-
-static void a_launch_that_is_refused_loses_the_gpu(void **state)
-{
-	struct gpu_status status;
-	struct rig rig;
-
-	(void)state;
-	open_rig(&rig, true);
-	rig.control->refuse("cuLaunchKernel", 2, 1);
-	put(&rig, 0, 0, 4096, true);
-	assert_false(finish(&rig));
-	gpus_status(rig.gpus, 0, &status);
-	assert_non_null(strstr(status.failure, "FAKE_OUT_OF_MEMORY"));
 	close_rig(&rig);
 }
 
@@ -555,13 +333,6 @@ static void a_gpu_that_can_not_be_made_ready_is_left_out(void **state)
 	gpu_driver_unload(&driver);
 }
 
-static int quiet(void **state)
-{
-	(void)state;
-	log_set_level(LOG_ERROR);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -576,11 +347,7 @@ int main(void)
 		cmocka_unit_test(memory_of_a_client_is_mapped_and_forgotten),
 		cmocka_unit_test(handles_that_lie_are_refused),
 		cmocka_unit_test(memory_that_can_not_be_shared_says_what_to_do),
-		cmocka_unit_test(a_lost_gpu_ends_what_is_under_way_and_all_that_comes),
-		cmocka_unit_test(a_gpu_that_falls_silent_is_asked_after_a_while),
 		cmocka_unit_test(a_lane_without_memory_is_refused),
-		cmocka_unit_test(a_launch_that_is_refused_loses_the_gpu),
-		cmocka_unit_test(what_runs_when_a_launch_is_refused_ends_before_it_is_said_to),
 		cmocka_unit_test(every_resource_may_be_missing_at_the_start),
 		cmocka_unit_test(a_gpu_that_can_not_be_made_ready_is_left_out),
 	};

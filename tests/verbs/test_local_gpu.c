@@ -26,7 +26,7 @@ struct lane {
 	struct gpu *gpu;
 	bool to_device;
 	struct copy copies[COPIES];
-	uint64_t put, published, done;
+	uint64_t put, published, done, failed_below;
 	void (*progress)(void *argument);
 	void *argument;
 };
@@ -106,11 +106,11 @@ static void gpu_publish(void *context)
 	lane->published = lane->put;
 }
 
-static uint64_t gpu_done(void *context, bool *failed)
+static uint64_t gpu_done(void *context, uint64_t *failed_below)
 {
 	struct lane *lane = context;
 
-	*failed = lane->gpu->failed;
+	*failed_below = lane->gpu->failed ? lane->put : lane->failed_below;
 	return lane->done;
 }
 
@@ -527,6 +527,30 @@ static void a_lost_gpu_is_an_error_completion(void **state)
 	close_rig(&rig);
 }
 
+static void copies_that_fail_end_the_work_requests_that_they_belong_to(void **state)
+{
+	struct rig rig;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_rig(&rig);
+	for (uint64_t i = 0; i < 2; i++) {
+		assert_int_equal(transfer(&rig, true, 0, 8000, 0, i), 0); /* two copies each */
+		assert_int_equal(poll_once(&rig.server, &wc), 0);
+		rig.gpu.lanes[1].failed_below = 2 * i; /* of somebody else, before this one */
+		gpu_run(&rig.gpu, true, 2);
+		assert_int_equal(side_wait(&rig.server).status, IBV_WC_SUCCESS);
+	}
+	for (uint64_t i = 2; i < 4; i++)
+		assert_int_equal(transfer(&rig, true, 0, 8000, 0, i), 0);
+	assert_int_equal(poll_once(&rig.server, &wc), 0);
+	rig.gpu.lanes[1].failed_below = 5; /* the first of its two */
+	gpu_run(&rig.gpu, true, 4);
+	assert_int_equal(side_wait(&rig.server).status, IBV_WC_REM_OP_ERR);
+	assert_int_equal(side_wait(&rig.server).status, IBV_WC_WR_FLUSH_ERR);
+	close_rig(&rig);
+}
+
 static void who_sleeps_is_woken_by_the_end_of_copies(void **state)
 {
 	struct rig rig;
@@ -600,6 +624,7 @@ int main(void)
 		cmocka_unit_test(a_word_outside_its_region_ends_behind_what_is_under_way),
 		cmocka_unit_test(a_failed_queue_pair_is_not_idle_before_its_copies_have_ended),
 		cmocka_unit_test(a_lost_gpu_is_an_error_completion),
+		cmocka_unit_test(copies_that_fail_end_the_work_requests_that_they_belong_to),
 		cmocka_unit_test(who_sleeps_is_woken_by_the_end_of_copies),
 		cmocka_unit_test(memory_that_can_not_be_mapped_is_refused_and_nothing_is_left),
 		cmocka_unit_test(a_lane_that_can_not_be_made_refuses_the_memory),

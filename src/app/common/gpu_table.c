@@ -59,9 +59,9 @@ static void table_publish(void *lane)
 	gpu_lane_publish(lane);
 }
 
-static uint64_t table_done(void *lane, bool *failed)
+static uint64_t table_done(void *lane, uint64_t *failed_below)
 {
-	return gpu_lane_done(lane, failed);
+	return gpu_lane_done(lane, failed_below);
 }
 
 void gpu_table_fill(struct verbs_gpu_table *table, struct gpus *gpus)

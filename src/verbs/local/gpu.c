@@ -4,7 +4,7 @@
  * Several are under way at once, and in order: a work request that has put its copies is begun (send_exec is behind it), and
  * executed (send_done) when they have ended. Only work requests of the same lane follow it meanwhile; all else waits, so
  * that a SEND does not overtake the data before it. The end of a work request's copies in the lane is kept in the place
- * of its remote address, which is not needed any more.
+ * of its remote address, and how far before it they begin in the place of its key: both are not needed any more.
  *
  * Words (local_is_word) in host memory ride along: they are moved by the processor when what is before them has ended, and what is
  * behind them does not wait for that. So words of layers, and words that are waited for, leave no gap between copies.
@@ -126,7 +126,14 @@ bool local_gpu_put(struct local_qp *qp, struct local_send *send, uint64_t *budge
 		*budget -= kvr_min_u64(*budget, COPY_COST);
 	}
 	send->remote = lane->put;
+	send->rkey = (uint32_t)kvr_min_u64(lane->put - qp->lane_begin, UINT32_MAX);
 	return true;
+}
+
+/* Copies of others may lie between its own, so that another one's failure can be taken for its own, but never the other way round. */
+static bool has_failed(const struct local_lane *lane, const struct local_send *send)
+{
+	return !(send->flags & LOCAL_SEND_RIDES) && lane->failed_below > send->remote - send->rkey;
 }
 
 /* sends[send_done], the oldest that is under way: its copies have ended. A word that rides has none of its own. */
@@ -164,7 +171,7 @@ void local_gpu_publish(struct local_qp *qp)
 
 static void look(struct local_qp *qp)
 {
-	qp->lane->done = qp->device->gpu->done(qp->lane->lane, &qp->lane->failed);
+	qp->lane->done = qp->device->gpu->done(qp->lane->lane, &qp->lane->failed_below);
 }
 
 /* The memory is the client's until no work request uses it, so it is still there. */
@@ -183,7 +190,7 @@ static bool execute(struct local_qp *qp, struct local_send *send)
 {
 	if (KVR_UNLIKELY(qp->failed))
 		send->status = IBV_WC_WR_FLUSH_ERR;
-	else if (KVR_UNLIKELY(qp->lane->failed && send->status == IBV_WC_SUCCESS))
+	else if (KVR_UNLIKELY(send->status == IBV_WC_SUCCESS && has_failed(qp->lane, send)))
 		send->status = IBV_WC_REM_OP_ERR;
 	else if (send->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && send->status == IBV_WC_SUCCESS &&
 		!local_qp_transmit(qp, send))

@@ -124,11 +124,11 @@ KVR_STATIC_ASSERT(sizeof(struct local_send) == 32, "two scatter entries fit the 
 /* Copies from the server's memory to one GPU's, or back, of one completion queue. */
 struct local_lane {
 	struct local_cq *cq;
-	void *lane;     /* the table's */
-	uint64_t put;   /* polling thread: copies put into it ... */
-	uint64_t done;  /* ... and ended, as far as was looked */
-	bool failed;    /* the GPU is lost */
-	bool is_unsent; /* something was put and not published */
+	void *lane;            /* the table's */
+	uint64_t put;          /* polling thread: copies put into it ... */
+	uint64_t done;         /* ... and ended, as far as was looked */
+	uint64_t failed_below; /* of those that no work request was told of yet, the ones below ended with an error */
+	bool is_unsent;        /* something was put and not published */
 };
 
 /* Of a queue pair whose receives complete in a queue (watch.c). A poll goes to it when the message is there, or always. */
@@ -234,6 +234,7 @@ struct local_qp {
 	struct local_lane *lane; /* that has copies of it; NULL: none under way */
 	uint64_t lane_end;       /* behind the last of them */
 	uint64_t gpu_address;    /* sends[send_exec] is on GPU memory: where its next byte lies there; 0: it is not */
+	uint64_t lane_begin;     /* and its first copy in the lane is not before that one */
 	bool job_running;
 	bool begun;         /* sends[send_exec] is partly moved: */
 	uint8_t *far;       /*   where its next byte lies in the client's memory, */

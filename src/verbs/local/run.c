@@ -29,6 +29,7 @@ static enum ibv_wc_status begin_transfer(struct local_qp *qp, struct local_send 
 		qp->gpu_address = far->device + (send->remote - far->address);
 		/* pairs with the store-release in local_cq_need_lanes, which was before the key was given out */
 		qp->lane = kvr_load_acquire(&local_cq_of(qp->qp.send_cq)->lanes[far->gpu][local_lane_direction(send)]);
+		qp->lane_begin = qp->lane->put;
 		qp->lane_end = qp->lane->put;
 	}
 	qp->moved = 0;
