@@ -5,7 +5,8 @@ usage: bench/eviction.py TRACE.jsonl [SHARE ...]     (shares of the trace's dist
 
 A trace has a JSON object a line with "hash_ids": the chunks of a prompt, in order. A request finds the chunks of its prefix
 up to the first that is not there, and has all of them stored afterwards, from the last to the first, as kvrail uses them.
-Counted is the share of all chunks that were found.
+Counted is the share of all chunks that were found. "forward" is LRU where the chunks of a prompt are used from the first to the last:
+what it costs when late chunks do not go before early ones.
 """
 import json
 import sys
@@ -122,7 +123,7 @@ class Arc:
             self.replace(False)
 
 
-def hit_rate(policy, requests):
+def hit_rate(policy, requests, order=reversed):
     asked = found = 0
     for chunks in requests:
         asked += len(chunks)
@@ -130,7 +131,7 @@ def hit_rate(policy, requests):
             if chunk not in policy:
                 break
             found += 1
-        for chunk in reversed(chunks):
+        for chunk in order(chunks):
             policy.use(chunk)
     return 100 * found / asked
 
@@ -141,10 +142,11 @@ def main():
     distinct = len({chunk for chunks in requests for chunk in chunks})
     shares = [float(text) for text in sys.argv[2:]] or [0.5, 1, 2, 5, 10, 20, 50]
     print(f"{len(requests)} requests, {sum(map(len, requests))} chunks, {distinct} distinct")
-    print("share    capacity    LRU      S3-FIFO  ARC")
+    print("share    capacity    LRU      S3-FIFO  ARC      forward")
     for share in shares:
         capacity = max(16, int(distinct * share / 100))
         rates = [hit_rate(policy(capacity), requests) for policy in (Lru, S3Fifo, Arc)]
+        rates.append(hit_rate(Lru(capacity), requests, iter))
         print(f"{share:5.1f} %  {capacity:8d}  " + "  ".join(f"{rate:6.2f} %" for rate in rates))
 
 

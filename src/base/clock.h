@@ -20,7 +20,7 @@ KVR_BEGIN_C
 /* CLOCK_MONOTONIC through the vDSO: no system call on machines where the kernel offers it. Any thread. */
 uint64_t clock_now_ns(void);
 
-/* CLOCK_REALTIME, for log lines and status pages only. */
+/* CLOCK_REALTIME, for what people read and for times that outlive the machine's run: log lines, status pages, files. */
 uint64_t clock_wall_ns(void);
 
 KVR_END_C

@@ -223,6 +223,7 @@ static void search_begin(struct session *session, struct request *request, uint3
 	uint64_t patience = lookup->deadline_ns ? lookup->deadline_ns : management->engine.default_deadline_ns;
 
 	memset(search, 0, sizeof(*search));
+	session->begun_ns = management->now_ns;
 	search->state = SEARCH_RUNNING;
 	search->request = request;
 	search->asked = asked;

@@ -59,6 +59,8 @@ struct prefetch_object {
 	const uint8_t *model_key, *salt, *digest; /* 32 bytes each */
 	uint32_t entry, part;                     /* of the chunk table */
 	bool again;                               /* it was there before */
+	uint64_t used_ns;                         /* when its session's chain began to be used */
+	uint32_t position;                        /* of its chunk in the chain */
 };
 
 struct prefetch_engine {

@@ -33,6 +33,7 @@ static int engine_begin(void *context, struct prefetch_job *job)
 	want.model_key = job->model_key;
 	want.salt = job->salt;
 	want.part_bytes = job->part_bytes;
+	want.first = job->first;
 	want.count = job->count;
 	want.deadline_ns = job->deadline_ns;
 	error = l2_fetch_begin(context, &want, &fetch);
@@ -58,7 +59,7 @@ static uint64_t engine_next_ns(void *context, uint64_t now_ns)
 static void engine_used(void *context, const struct prefetch_object *object)
 {
 	struct l2_offer offer = { object->model_key, object->salt, object->digest, object->entry, object->part,
-		object->again };
+		object->again, object->used_ns, object->position };
 
 	l2_offer(context, &offer);
 }

@@ -297,6 +297,7 @@ static struct session *session_make(
 	memcpy(session->salt, ref->salt, sizeof(session->salt));
 	session->in_use = true;
 	session->last_used_ns = management->now_ns;
+	session->begun_ns = management->now_ns;
 	session->next = management->buckets[hash & management->bucket_mask];
 	management->buckets[hash & management->bucket_mask] = session;
 	if (management->options.session_ttl_ns)

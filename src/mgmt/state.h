@@ -126,6 +126,7 @@ struct session {
 	struct wheel_timer limit;    /* time limit of its locks */
 	struct wheel_timer deadline; /* of the search that L2 is asked for */
 	uint64_t last_used_ns;
+	uint64_t begun_ns; /* it was opened, or looked up last: since then its chain is in use */
 	uint64_t hash;
 	uint64_t locks;        /* bits set in all its segments */
 	uint32_t locked_limit; /* chunks from here on have no locks */
@@ -408,6 +409,8 @@ static inline void engine_used(struct management *management, const struct sessi
 	object.entry = entry;
 	object.part = part;
 	object.again = again;
+	object.used_ns = session->begun_ns;
+	object.position = chunk;
 	management->engine.used(management->engine.context, &object);
 }
 /* All searches that wait for L2, as the server goes down. */

@@ -71,7 +71,11 @@ struct l2_request {
 	bool has_checksum;
 	bool urgent;          /* LOAD: a lookup waits for it; goes before what is not */
 	uint64_t deadline_ns; /* what has not begun by then ends with -ETIMEDOUT; 0: none */
-	void *owner;          /* the submitter's */
+	/* For an adapter that evicts: when the chain of chunks that the object is of began to be used (of clock_now_ns; 0: now), and which
+	 * of its chunks it is. The least recently used goes first; of those that were used at one time, late chunks before early ones. */
+	uint64_t used_ns;
+	uint32_t position;
+	void *owner; /* the submitter's */
 };
 
 struct l2_stats {                   /* gauges and counters since open, for status and metrics */

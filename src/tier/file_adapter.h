@@ -9,7 +9,7 @@
  * submit wakes a thread that sleeps with one write(2), and does no other system call.
  *
  * Evicts by itself, the least recently used object first, so that the files it knows never take more than
- * `capacity_bytes` and the file system keeps `reserved_bytes` free. Memory: 60 bytes for each object known, and for
+ * `capacity_bytes` and the file system keeps `reserved_bytes` free. Memory: 68 bytes for each object known, and for
  * each I/O thread queue_depth bounce buffers of 264 KiB.
  *
  * Only files of ours are ever removed or replaced: names as above, regular files. Anything else in DIR is left alone.

@@ -2,7 +2,10 @@
  * file_index.h - which files there are and in which order they were used: a hash table with a list through it. One
  * thread.
  *
- * An entry takes 52 bytes and the table 4 for each entry it may hold; entries come in slabs as they are needed, up to
+ * The list is in the order of `at`. Whoever goes through a chain of chunks names things that stand side by side in it, though in the
+ * midst of others: so where the last one of each of some chains was put is where the next one's place is looked for.
+ *
+ * An entry takes 60 bytes and the table 4 for each entry it may hold; entries come in slabs as they are needed, up to
  * the limit.
  */
 #ifndef KVRAIL_TIER_FILE_INDEX_H
@@ -22,11 +25,19 @@ struct file_index;
 KVR_MUST_CHECK int file_index_create(uint32_t limit, struct file_index **index);
 void file_index_destroy(struct file_index **index);
 
-/* Bytes of the file, 0 when it is not known. touch: it is the most recently used one now. */
-uint64_t file_index_find(struct file_index *index, const struct file_name *name, bool touch);
-/* newest: as the most recently used one, else as the one to evict first. Known already: its length is corrected, its
+struct file_use {
+	uint64_t at;    /* microseconds of the wall clock: the lowest is evicted first */
+	uint64_t chain; /* the same for all of one use of a chain; 0: none, and its place is near the old end */
+};
+
+/* Bytes of the file, 0 when it is not known. */
+uint64_t file_index_find(const struct file_index *index, const struct file_name *name);
+/* The same; and it was used then, unless it has been used since. */
+uint64_t file_index_use(struct file_index *index, const struct file_name *name, const struct file_use *use);
+/* Of those with one `at` the one that came last is the newest; without a chain, the oldest. Known already: its length is corrected, its
  * place kept. bytes: a multiple of FILE_BLOCK, at least one. 0, -ENOSPC (the limit), -ENOMEM. */
-KVR_MUST_CHECK int file_index_add(struct file_index *index, const struct file_name *name, uint64_t bytes, bool newest);
+KVR_MUST_CHECK int file_index_add(
+	struct file_index *index, const struct file_name *name, uint64_t bytes, const struct file_use *use);
 /* Returns the bytes it had, 0 when it was not known. */
 uint64_t file_index_remove(struct file_index *index, const struct file_name *name);
 /* Removes the least recently used one. Returns its bytes, 0 when there is none. */

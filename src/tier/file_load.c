@@ -8,12 +8,13 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "tier/file_private.h"
 
 /* A file that is read gets a new time at most this often: the order of use that survives a restart. */
-#define TOUCH_SECONDS 3600
+#define TOUCH_SECONDS 10
+#define MICRO UINT64_C(1000000)
 
 static void load_open(struct file_job *job);
 
@@ -49,7 +50,7 @@ static void load_closed(void *owner, struct file_op *op)
 	job->fd = -1;
 	switch (job->status) {
 	case 0:
-		file_shard_know(shard, &job->name, job->image_bytes, true);
+		file_shard_know(job);
 		kvr_counter_add(&shard->counters.loads, 1);
 		kvr_counter_add(&shard->counters.load_bytes, job->request->identity.bytes);
 		file_job_end(job, 0);
@@ -118,13 +119,22 @@ static void load_read(void *owner, struct file_op *op)
 	load_close(job, status);
 }
 
+void file_job_stamp(const struct file_job *job)
+{
+	uint64_t at = file_shard_use(job->shard, job->request).at;
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT } };
+
+	times[1].tv_sec = (time_t)(at / MICRO);
+	times[1].tv_nsec = (long)(at % MICRO * KVR_US);
+	(void)futimens(job->fd, times);
+}
+
 static void touch(const struct file_job *job, const struct statx *about)
 {
-	time_t now = time(NULL);
+	uint64_t at = file_shard_use(job->shard, job->request).at;
 
-	/* It may fail, where the file is another user's. */
-	if (!job->shard->place->read_only && now - about->stx_mtime.tv_sec > TOUCH_SECONDS)
-		(void)futimens(job->fd, NULL);
+	if (!job->shard->place->read_only && (int64_t)(at / MICRO) - about->stx_mtime.tv_sec > TOUCH_SECONDS)
+		file_job_stamp(job);
 }
 
 static void load_opened(void *owner, struct file_op *op)
@@ -188,13 +198,13 @@ static void load_open(struct file_job *job)
 void file_load_begin(struct file_job *job)
 {
 	const struct file_place *place = job->shard->place;
+	struct file_use use = file_shard_use(job->shard, job->request);
+	uint64_t known = file_index_use(job->shard->index, &job->name, &use);
 
-	if (kvr_load_relaxed(&place->gone) ||
-		(place->exclusive && job->shard->scanned && !file_index_find(job->shard->index, &job->name, true))) {
+	if (kvr_load_relaxed(&place->gone) || (place->exclusive && job->shard->scanned && !known)) {
 		miss(job);
 		return;
 	}
-	file_index_find(job->shard->index, &job->name, true);
 	load_open(job);
 }
 
@@ -203,7 +213,7 @@ static void contains_seen(void *owner, struct file_op *op)
 	struct file_job *job = job_of(owner);
 
 	if (op->result == 0 && S_ISREG(job->stat.stx_mode) && job->stat.stx_size == job->image_bytes) {
-		file_shard_know(job->shard, &job->name, job->image_bytes, true);
+		file_shard_know(job);
 		file_job_end(job, 0);
 	} else if (op->result == 0 || op->result == -ENOENT || op->result == -ENOTDIR || op->result == -ELOOP) {
 		miss(job);

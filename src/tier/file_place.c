@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -66,6 +67,8 @@ static int open_directory(const struct file_adapter_options *options, struct fil
 			place->path);
 	place->device = directory.st_dev;
 	place->inode = directory.st_ino;
+	place->opened_us = clock_wall_ns() / KVR_US;
+	place->wall_us = place->opened_us - clock_now_ns() / KVR_US;
 	place->used_at_open = (uint64_t)(about.f_blocks - about.f_bfree) * about.f_frsize;
 	if ((about.f_flag & ST_RDONLY) && !options->read_only)
 		return -EROFS;

@@ -37,6 +37,8 @@ struct file_place {
 	int lock_fd;                /* -1: read only */
 	char temp[8 + FILE_ID_HEX]; /* "tmp-0123456789abcdef" */
 	uint64_t device, inode;
+	/* What the wall clock was ahead of clock_now_ns, so that the order of use does not follow its leaps; and its time then. */
+	uint64_t wall_us, opened_us;
 	uint64_t used_at_open; /* bytes of the whole file system: our files can't be more */
 	uint64_t reserved_bytes;
 	uint64_t check_interval_ns;
@@ -205,8 +207,10 @@ void file_request_end(struct file_shard *shard, struct l2_request *request, int 
 
 /* file_room.c ------------------------------------------------------------------------------------------------------- */
 
-/* The index learns of a file; what does not fit goes. */
-void file_shard_know(struct file_shard *shard, const struct file_name *name, uint64_t bytes, bool newest);
+/* When a request uses its object. */
+struct file_use file_shard_use(const struct file_shard *shard, const struct l2_request *request);
+/* The index learns of a job's file; what does not fit goes. */
+void file_shard_know(const struct file_job *job);
 void file_shard_forget(struct file_shard *shard, const struct file_name *name);
 /* Starts the eviction of the least recently used file; false: none, or too many under way. */
 bool file_shard_evict(struct file_shard *shard);
@@ -218,6 +222,8 @@ void file_shard_take_found(struct file_shard *shard);
 
 /* file_load.c, file_store.c, file_image.c --------------------------------------------------------------------------- */
 
+/* The time of the file is that of the use, so that the order outlives a restart. It may fail, where the file is another user's. */
+void file_job_stamp(const struct file_job *job);
 void file_load_begin(struct file_job *job);
 void file_contains_begin(struct file_job *job);
 void file_remove_begin(struct file_job *job);

@@ -42,7 +42,10 @@ static void evicted(void *owner, struct file_op *op)
 	} else if (op->result != -ENOENT && op->result != -ENOTDIR) {
 		/* It is still there and counts. As the newest one, so that others are tried first. */
 		file_shard_fail(shard, "cannot evict", eviction->path, op->result);
-		if (file_index_add(shard->index, &eviction->name, eviction->bytes, true) == 0)
+		static const struct l2_request now;
+		struct file_use use = file_shard_use(shard, &now);
+
+		if (file_index_add(shard->index, &eviction->name, eviction->bytes, &use) == 0)
 			index_changed(shard);
 	}
 	eviction_free(eviction);
@@ -83,12 +86,22 @@ bool file_shard_evict(struct file_shard *shard)
 	return evict_file(shard, &name, bytes);
 }
 
-void file_shard_know(struct file_shard *shard, const struct file_name *name, uint64_t bytes, bool newest)
+struct file_use file_shard_use(const struct file_shard *shard, const struct l2_request *request)
 {
-	int error = file_index_add(shard->index, name, bytes, newest);
+	uint64_t used_ns = request->used_ns ? kvr_min_u64(request->used_ns, shard->now_ns) : shard->now_ns;
+	uint64_t chain = shard->place->wall_us + used_ns / KVR_US;
+
+	return (struct file_use){ .at = chain - kvr_min_u64(chain, request->position), .chain = chain };
+}
+
+void file_shard_know(const struct file_job *job)
+{
+	struct file_shard *shard = job->shard;
+	struct file_use use = file_shard_use(shard, job->request);
+	int error = file_index_add(shard->index, &job->name, job->image_bytes, &use);
 
 	if (error == -ENOSPC && file_shard_evict(shard))
-		error = file_index_add(shard->index, name, bytes, newest);
+		error = file_index_add(shard->index, &job->name, job->image_bytes, &use);
 	/* Not known, then: it is found by opening it, and by the next start. */
 	if (error)
 		file_shard_fail(shard, "no room in the index for", "a file", error);
@@ -262,9 +275,10 @@ void file_shard_take_found(struct file_shard *shard)
 		}
 		__builtin_memcpy(name.hash, &message->word[0], sizeof(name.hash));
 		name.fan = (uint16_t)message->count;
-		if (!file_index_find(shard->index, &name, false)) {
+		if (!file_index_find(shard->index, &name)) {
+			struct file_use use = { .at = message->word[5] };
 			uint64_t bytes = message->word[4];
-			int error = file_index_add(shard->index, &name, bytes, false);
+			int error = file_index_add(shard->index, &name, bytes, &use);
 
 			/* They come newest first: what the index has no room for is what would be evicted first. */
 			if (error && !shard->place->read_only && !evict_file(shard, &name, bytes))

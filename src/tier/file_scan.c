@@ -22,7 +22,7 @@
 
 struct scan_entry {
 	uint8_t hash[32];
-	int64_t seconds;
+	uint64_t at; /* microseconds */
 	uint32_t blocks;
 	uint16_t fan;
 };
@@ -60,7 +60,7 @@ static int newest_first(const void *a, const void *b)
 {
 	const struct scan_entry *first = a, *second = b;
 
-	return (first->seconds < second->seconds) - (first->seconds > second->seconds);
+	return (first->at < second->at) - (first->at > second->at);
 }
 
 /* What was gathered, in order. */
@@ -76,10 +76,19 @@ static void tell_all(struct file_scan *scan)
 
 		memcpy(&message.word[0], entry->hash, sizeof(entry->hash));
 		message.word[4] = (uint64_t)entry->blocks * FILE_BLOCK;
+		/* A time to come, by another host's clock, would stay the newest. */
+		message.word[5] = kvr_min_u64(entry->at, adapter->place.opened_us);
 		if (!tell(scan, &adapter->shards[entry->fan % adapter->shard_count], &message))
 			break;
 	}
 	scan->count = 0;
+}
+
+static uint64_t time_of(const struct stat *about)
+{
+	if (about->st_mtim.tv_sec < 0)
+		return 0;
+	return (uint64_t)about->st_mtim.tv_sec * 1000000 + (uint64_t)about->st_mtim.tv_nsec / KVR_US;
 }
 
 static void gather(struct file_scan *scan, const struct file_name *name, const struct stat *about)
@@ -104,7 +113,7 @@ static void gather(struct file_scan *scan, const struct file_name *name, const s
 	entry = &scan->entries[scan->count++];
 	memcpy(entry->hash, name->hash, sizeof(entry->hash));
 	entry->fan = name->fan;
-	entry->seconds = about->st_mtime;
+	entry->at = time_of(about);
 	entry->blocks = (uint32_t)(kvr_round_up(kvr_max_u64((uint64_t)about->st_size, 1), FILE_BLOCK) / FILE_BLOCK);
 }
 

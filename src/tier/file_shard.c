@@ -70,7 +70,8 @@ void file_job_start(struct file_job *job, enum file_op_kind kind, void (*done)(v
 /* CONTAINS by what is known; true when that was an answer. */
 static bool contains_known(struct file_shard *shard, struct l2_request *request, const struct file_name *name)
 {
-	uint64_t bytes = file_index_find(shard->index, name, true);
+	struct file_use use = file_shard_use(shard, request);
+	uint64_t bytes = file_index_use(shard->index, name, &use);
 
 	if (bytes == file_image_bytes(request->identity.bytes) && !kvr_load_relaxed(&shard->place->gone)) {
 		file_request_end(shard, request, 0);

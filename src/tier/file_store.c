@@ -42,7 +42,7 @@ static void store_end(struct file_job *job, int status)
 	give_room_back(job);
 	if (!status) {
 		shard->written_bytes += shard->scanned ? 0 : job->image_bytes;
-		file_shard_know(shard, &job->name, job->image_bytes, true);
+		file_shard_know(job);
 		kvr_counter_add(&shard->counters.stores, 1);
 		kvr_counter_add(&shard->counters.store_bytes, job->request->identity.bytes);
 		if (kvr_load_relaxed(&shard->place->last_errno))
@@ -242,7 +242,11 @@ static void store_written(void *owner, struct file_op *op)
 	}
 	if (job->done_bytes < job->image_bytes) {
 		store_write(job);
-	} else if (job->shard->place->sync == FILE_SYNC_NONE) {
+		return;
+	}
+	if (job->request->used_ns)
+		file_job_stamp(job);
+	if (job->shard->place->sync == FILE_SYNC_NONE) {
 		store_close(job);
 	} else {
 		job->op.fd = job->fd;
@@ -330,7 +334,7 @@ static void store_seen(void *owner, struct file_op *op)
 	struct file_job *job = job_of(owner);
 
 	if (op->result == 0 && S_ISREG(job->stat.stx_mode) && job->stat.stx_size == job->image_bytes) {
-		file_shard_know(job->shard, &job->name, job->image_bytes, true);
+		file_shard_know(job);
 		file_job_end(job, 0);
 		return;
 	}
@@ -359,6 +363,7 @@ void file_store_begin(struct file_job *job)
 {
 	struct file_shard *shard = job->shard;
 	const struct l2_request *request = job->request;
+	struct file_use use = file_shard_use(shard, request);
 	int refusal = store_refusal(job);
 
 	if (refusal) {
@@ -366,7 +371,7 @@ void file_store_begin(struct file_job *job)
 		file_job_end(job, refusal);
 		return;
 	}
-	if (file_index_find(shard->index, &job->name, true)) {
+	if (file_index_use(shard->index, &job->name, &use)) {
 		file_job_end(job, 0);
 		return;
 	}

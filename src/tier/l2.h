@@ -177,6 +177,8 @@ struct l2_offer {
 	const uint8_t *model_key, *salt, *digest; /* 32 bytes each */
 	uint32_t entry, part;                     /* of the chunk table */
 	bool again;                               /* it is not new: it was used */
+	uint64_t used_ns;                         /* of l2_request */
+	uint32_t position;
 };
 void l2_offer(struct l2 *l2, const struct l2_offer *offer);
 
@@ -187,6 +189,7 @@ struct l2_want {
 	const uint8_t *model_key; /* copied, as all that follows */
 	const uint8_t *salt;
 	const uint64_t *part_bytes; /* [parts] */
+	uint32_t first;             /* which chunk of its chain index 0 is */
 	uint32_t count;             /* chunks, at most L2_CHUNKS_MAX */
 	uint64_t deadline_ns;       /* requests that have not begun by then are not worth while; 0: none */
 };

@@ -13,6 +13,8 @@ static void send_ask(
 	slot->request.operation = L2_CONTAINS;
 	slot->request.urgent = true;
 	slot->request.deadline_ns = fetch->deadline_ns;
+	slot->request.used_ns = fetch->begun_ns;
+	slot->request.position = fetch->first + chunk;
 	slot->request.owner = slot;
 	l2_fill_identity(fetch, digest, part, &slot->request.identity);
 	slot->fetch = fetch;

@@ -49,6 +49,7 @@ static void init_fetch(struct l2_fetch *fetch, const struct l2_want *want)
 	fetch->space = want->space;
 	fetch->parts = want->parts;
 	fetch->tenant = want->tenant % L2_TENANTS;
+	fetch->first = want->first;
 	fetch->count = want->count;
 	fetch->limit = want->count;
 	fetch->deadline_ns = want->deadline_ns;
@@ -69,6 +70,7 @@ int l2_fetch_begin(struct l2 *l2, const struct l2_want *want, struct l2_fetch **
 		return -EAGAIN;
 	}
 	init_fetch(fetch, want);
+	fetch->begun_ns = l2->now_ns;
 	error = acquire_classes(l2, fetch);
 	if (error) {
 		pool_give(&l2->fetches_pool, fetch);

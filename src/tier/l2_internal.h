@@ -57,8 +57,8 @@ struct l2_fetch {
 	uint8_t model_key[32], salt[32];
 	uint64_t part_bytes[L2_PARTS_MAX];
 	uint32_t classes[L2_PARTS_MAX];
-	uint64_t deadline_ns;
-	uint32_t space, parts, tenant, count;
+	uint64_t deadline_ns, begun_ns;
+	uint32_t space, parts, tenant, first, count;
 	uint32_t limit;     /* chunks from here on do not come */
 	uint32_t asked;     /* chunks below were asked for */
 	uint32_t decided;   /* chunks below are there, for all that is known */

@@ -46,6 +46,8 @@ static void send_load(struct l2 *l2, struct l2_fetch *fetch, uint32_t part, cons
 	slot->request.operation = L2_LOAD;
 	slot->request.urgent = true;
 	slot->request.deadline_ns = fetch->deadline_ns;
+	slot->request.used_ns = fetch->begun_ns;
+	slot->request.position = fetch->first + fetch->loaded;
 	slot->request.owner = slot;
 	slot->request.memory = l1_address(l2->options.l1, object);
 	l2_fill_identity(fetch, digest, part, &slot->request.identity);

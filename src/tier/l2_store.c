@@ -59,6 +59,8 @@ static void fill_store(struct l2 *l2, struct l2_slot *slot, const struct l2_offe
 	request->identity.bytes = l1_bytes(l2->options.l1, object);
 	request->memory = l1_address(l2->options.l1, object);
 	request->owner = slot;
+	request->used_ns = offer->used_ns;
+	request->position = offer->position;
 	slot->object = object;
 	slot->entry = offer->entry;
 }

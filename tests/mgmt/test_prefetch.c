@@ -18,8 +18,11 @@ struct fake_engine {
 	uint32_t loaded[JOBS][64]; /* entries that it holds */
 	uint32_t loaded_count[JOBS];
 	unsigned begun, canceled;
-	bool refuse;      /* begin fails */
-	uint32_t at_once; /* chunks that are there before begin returns; UINT32_MAX: it does not answer at once */
+	unsigned used; /* objects that it was told of */
+	uint64_t used_ns;
+	uint32_t positions; /* bit n: of chunk n */
+	bool refuse;        /* begin fails */
+	uint32_t at_once;   /* chunks that are there before begin returns; UINT32_MAX: it does not answer at once */
 };
 
 static unsigned slot_of(const struct fake_engine *engine, const struct prefetch_job *job)
@@ -96,6 +99,16 @@ static void engine_cancel(void *context, struct prefetch_job *job)
 	engine->canceled++;
 }
 
+static void engine_used_object(void *context, const struct prefetch_object *object)
+{
+	struct fake_engine *engine = context;
+
+	if (engine->used++ > 0)
+		assert_int_equal(object->used_ns, engine->used_ns);
+	engine->used_ns = object->used_ns;
+	engine->positions |= 1u << object->position;
+}
+
 struct scene {
 	struct world world;
 	struct fake_engine engine;
@@ -109,7 +122,8 @@ static void scene_init(struct scene *scene)
 	scene->engine.table = (struct prefetch_engine){ .context = &scene->engine,
 		.default_deadline_ns = 5 * KVR_SECOND,
 		.begin = engine_begin,
-		.cancel = engine_cancel };
+		.cancel = engine_cancel,
+		.used = engine_used_object };
 	scene->engine.world = &scene->world;
 	scene->engine.at_once = UINT32_MAX;
 	world_init(&scene->world, &(struct world_options){ .slots = 32, .prefetch = &scene->engine.table });
@@ -129,6 +143,27 @@ static struct ask *parked_lookup(struct scene *scene, uint16_t flags)
 	ask_send(ask);
 	world_run(&scene->world);
 	return ask;
+}
+
+/* However late its later chunks come: a place that evicts gives them up before the early ones. */
+static void what_a_session_stores_is_of_one_time_and_has_its_place_in_the_chain(void **state)
+{
+	struct scene scene;
+
+	(void)state;
+	scene_init(&scene);
+	scene.engine.used = 0;
+	scene.engine.positions = 0;
+	scene.chain = chain_named(32);
+	for (uint32_t n = 0; n < 8; n += 4) {
+		assert_int_equal(do_store(scene.worker, "pieces", &scene.chain, n, 4, STATUS_OK), 4);
+		world_pass(&scene.world, KVR_SECOND);
+	}
+	assert_int_equal(scene.engine.used, 8);
+	assert_int_equal(scene.engine.positions, 0xff);
+	assert_true(scene.engine.used_ns > 0);
+	do_end(scene.worker, "pieces");
+	world_fini(&scene.world);
 }
 
 static void a_lookup_waits_for_what_l2_brings(void **state)
@@ -395,6 +430,7 @@ static void many_lookups_park_and_end_in_any_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_a_session_stores_is_of_one_time_and_has_its_place_in_the_chain),
 		cmocka_unit_test(a_lookup_waits_for_what_l2_brings),
 		cmocka_unit_test(a_load_that_fails_shortens_the_hit),
 		cmocka_unit_test(an_engine_that_never_answers_costs_its_deadline),

@@ -169,7 +169,9 @@ void scene_offer(struct scene *scene, uint32_t chunk, uint32_t part, uint32_t en
 	uint8_t digest[32];
 
 	digest_of(chunk, digest);
-	l2_offer(scene->l2, &(struct l2_offer){ scene->model_key, scene->salt, digest, entry, part, again });
+	l2_offer(scene->l2,
+		&(struct l2_offer){ scene->model_key, scene->salt, digest, entry, part, again, scene->chain_ns,
+			chunk % SCENE_CHAIN });
 }
 
 bool scene_put_part(struct scene *scene, uint32_t chunk, uint32_t part)
@@ -222,6 +224,7 @@ int scene_begin(struct scene *scene, struct scene_call *call, uint32_t first, ui
 		.model_key = scene->model_key,
 		.salt = scene->salt,
 		.part_bytes = scene->part_bytes,
+		.first = first % SCENE_CHAIN,
 		.count = count };
 
 	memset(call, 0, sizeof(*call));

@@ -11,6 +11,7 @@
 #define SCENE_OBJECT 65536u
 #define SCENE_PARTS_MAX 4u
 #define SCENE_PLACES 2u
+#define SCENE_CHAIN 1000u /* a chunk's place in its chain is its number modulo this */
 
 struct scene {
 	struct l1_area area;
@@ -22,7 +23,8 @@ struct scene {
 	struct sim_adapter_options faults;
 	uint32_t space, parts, object_class;
 	uint64_t now;
-	uint32_t stride; /* of the words of an object that are compared */
+	uint64_t chain_ns; /* when the chain that is stored began to be used */
+	uint32_t stride;   /* of the words of an object that are compared */
 	uint8_t model_key[32], salt[32];
 	uint64_t part_bytes[SCENE_PARTS_MAX];
 };

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/random.h"
 #include "tier/place.h"
@@ -180,6 +181,53 @@ static void after_a_restart_what_is_there_counts_and_the_oldest_goes_first(void 
 	while (stats_of(adapter).bytes > options.capacity_bytes || stats_of(adapter).evicted < 7)
 		sched_yield();
 	assert_int_equal(stats_of(adapter).objects, 3);
+	adapter->driver->close(adapter);
+	place_remove(&place);
+}
+
+static void load_of_chain(struct l2_adapter *adapter, uint32_t number, uint64_t used_ns)
+{
+	void *memory = aligned_alloc(4096, FILE_LENGTH);
+	struct l2_request request = { .operation = L2_LOAD,
+		.identity = object_identity(number, BYTES),
+		.memory = memory,
+		.used_ns = used_ns,
+		.position = number };
+
+	assert_non_null(memory);
+	assert_int_equal(do_request(adapter, &request), 0);
+	free(memory);
+}
+
+static int64_t microseconds(const struct place *place, uint32_t number)
+{
+	struct l2_identity identity = object_identity(number, BYTES);
+	char path[2 * PLACE_PATH];
+	struct stat about;
+
+	place_file(place, &identity, path);
+	assert_int_equal(stat(path, &about), 0);
+	return about.st_mtim.tv_sec * INT64_C(1000000) + about.st_mtim.tv_nsec / 1000;
+}
+
+/* What the next start puts them in order by. */
+static void the_times_of_files_that_were_loaded_say_which_chunks_came_late(void **state)
+{
+	uint64_t used_ns = clock_now_ns();
+	struct l2_adapter *adapter;
+	struct place place;
+
+	(void)state;
+	place_make(&place);
+	adapter = open_scanned(&place, (struct file_adapter_options){ .io_threads = 2 });
+	for (uint32_t i = 0; i < 8; i++) {
+		assert_int_equal(do_store(adapter, i, BYTES), 0);
+		set_age(&place, i, 1000000000);
+	}
+	for (uint32_t i = 0; i < 8; i++)
+		load_of_chain(adapter, i, used_ns);
+	for (uint32_t i = 1; i < 8; i++)
+		assert_int_equal(microseconds(&place, i), microseconds(&place, i - 1) - 1);
 	adapter->driver->close(adapter);
 	place_remove(&place);
 }
@@ -379,6 +427,7 @@ int main(void)
 		cmocka_unit_test(stores_under_way_count_against_the_capacity),
 		cmocka_unit_test(the_number_of_objects_is_bounded_too),
 		cmocka_unit_test(after_a_restart_what_is_there_counts_and_the_oldest_goes_first),
+		cmocka_unit_test(the_times_of_files_that_were_loaded_say_which_chunks_came_late),
 		cmocka_unit_test(a_full_disk_turns_stores_off_and_loads_go_on),
 		cmocka_unit_test(what_keeps_stores_out_is_told_until_one_is_good),
 		cmocka_unit_test(a_small_file_system_is_neither_filled_nor_kept_from_others),

@@ -116,10 +116,107 @@ static void sessions_that_were_paged_out_get_their_own_bytes_back(void **state)
 	place_remove(&place);
 }
 
+#define CHAIN 16u
+#define OTHERS 6u
+#define OTHER 5000u
+#define FILE_LENGTH (SCENE_OBJECT + 4096ull)
+
+static uint32_t found_of_chain(struct scene *scene)
+{
+	struct scene_call call;
+
+	scene_empty_l1(scene);
+	assert_int_equal(scene_begin(scene, &call, 0, CHAIN, 0), 0);
+	while (!call.done)
+		turn(scene);
+	rest(scene);
+	scene_empty_l1(scene);
+	return call.found;
+}
+
+static void open_chain(struct scene *scene, struct place *place)
+{
+	struct file_adapter_options files = { .io_threads = 1, .capacity_bytes = CHAIN * FILE_LENGTH };
+	struct l2_options options = { .store_bytes_max = 128ull * SCENE_OBJECT };
+
+	options.adapters[0] = place_open(place, &files);
+	scene_init(scene, 64, 1, 1, &options);
+	wait_scanned(scene->adapters[0]);
+	scene->now = clock_now_ns();
+	scene->chain_ns = scene->now;
+}
+
+/* Objects of others take the place of a part of the chain: what is left of it is a prefix. */
+static void others_come(struct scene *scene)
+{
+	scene->chain_ns = clock_now_ns();
+	scene_put(scene, OTHER, OTHERS);
+	rest(scene);
+	assert_int_equal(found_of_chain(scene), CHAIN - OTHERS);
+}
+
+static void of_a_chain_that_was_loaded_late_chunks_leave_a_directory_first(void **state)
+{
+	struct place place;
+	struct scene scene;
+
+	(void)state;
+	place_make(&place);
+	open_chain(&scene, &place);
+	for (uint32_t c = CHAIN; c > 0; c--)
+		scene_put(&scene, c - 1, 1);
+	rest(&scene);
+	assert_int_equal(found_of_chain(&scene), CHAIN);
+	others_come(&scene);
+	scene_fini(&scene);
+	place_remove(&place);
+}
+
+static void put_in_order(struct scene *scene)
+{
+	for (uint32_t c = 0; c < CHAIN; c += 4) {
+		scene_put(scene, c, 4);
+		rest(scene);
+	}
+}
+
+static void of_a_chain_that_was_stored_in_its_order_late_chunks_leave_a_directory_first(void **state)
+{
+	struct place place;
+	struct scene scene;
+
+	(void)state;
+	place_make(&place);
+	open_chain(&scene, &place);
+	put_in_order(&scene);
+	others_come(&scene);
+	scene_fini(&scene);
+	place_remove(&place);
+}
+
+static void the_order_of_a_chain_outlives_a_restart(void **state)
+{
+	struct place place;
+	struct scene scene;
+
+	(void)state;
+	place_make(&place);
+	open_chain(&scene, &place);
+	put_in_order(&scene);
+	scene_fini(&scene);
+	open_chain(&scene, &place);
+	others_come(&scene);
+	scene_fini(&scene);
+	place_remove(&place);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sessions_that_were_paged_out_get_their_own_bytes_back),
+		cmocka_unit_test(of_a_chain_that_was_loaded_late_chunks_leave_a_directory_first),
+		cmocka_unit_test(of_a_chain_that_was_stored_in_its_order_late_chunks_leave_a_directory_first),
+		cmocka_unit_test(the_order_of_a_chain_outlives_a_restart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
