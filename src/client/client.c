@@ -212,6 +212,11 @@ bool client_ready(const struct kvr_client *client)
 	return client->state == CONNECTION_READY;
 }
 
+bool client_quiet(const struct kvr_client *client)
+{
+	return client->in_flight == 0 && list_empty(&client->queue);
+}
+
 int client_failure(const struct kvr_client *client, const char **text)
 {
 	*text = client->failure_text;

@@ -46,6 +46,8 @@ bool client_arm(struct kvr_client *client);
 
 /* States of getting connected: for waiting in kvr_open and kvr_register. */
 bool client_ready(const struct kvr_client *client);
+/* No request is on its way, a CANCEL that nobody waits for included. */
+bool client_quiet(const struct kvr_client *client);
 /* The error that made the last attempt fail, 0 while there is none; with words. */
 int client_failure(const struct kvr_client *client, const char **text);
 

@@ -74,7 +74,8 @@ void process_leave(struct process *process)
 {
 	if (process->state == PROCESS_DEAD)
 		return;
-	if (process->in_flight > 0) {
+	/* Who does not wait for the end of what it began has not left but died. */
+	if (process->in_flight > 0 || !client_quiet(process->client)) {
 		process_crash(process);
 		return;
 	}
