@@ -282,6 +282,15 @@ uint32_t gpus_count(const struct gpus *gpus)
 	return gpus->count;
 }
 
+uint32_t gpus_lost(const struct gpus *gpus)
+{
+	uint32_t lost = 0;
+
+	for (uint32_t i = 0; i < gpus->count; i++)
+		lost += kvr_load_acquire(&gpus->gpu[i]->failed) != 0;
+	return lost;
+}
+
 bool gpus_step(struct gpus *gpus, uint64_t now_ns)
 {
 	bool busy = false;
@@ -427,7 +436,11 @@ int gpus_import(struct gpus *gpus, const uint8_t *bytes, uint32_t length_of_hand
 		return -ENODEV;
 	}
 	memcpy(handle.bytes, bytes + GPU_UUID_BYTES, GPU_HANDLE_BYTES);
-	if (!kvr_load_acquire(&gpu->failed) && gpus->driver.context_push(gpu->context) == GPU_DONE) {
+	if (kvr_load_acquire(&gpu->failed)) {
+		error = -ENOTRECOVERABLE;
+		log_error("gpu %u is lost, a client's memory on it can't be mapped: restart the server to use it again",
+			gpu->index);
+	} else if (gpus->driver.context_push(gpu->context) == GPU_DONE) {
 		error = map(gpu, &handle, offset, length, region);
 		(void)gpus->driver.context_pop(&context);
 	}

@@ -57,6 +57,8 @@ KVR_MUST_CHECK int gpus_open(const struct gpus_options *options, struct gpus **g
 void gpus_close(struct gpus **gpus);
 
 uint32_t gpus_count(const struct gpus *gpus);
+/* Any thread. How many of them are lost. */
+uint32_t gpus_lost(const struct gpus *gpus);
 
 /* Makes host memory reachable for all GPUs (pinned by the library, in slices). It stays the caller's, and mapped until
  * gpus_forget_host or gpus_close. One thread at a time. Takes a second for some 20 GiB. 0, -ENOSPC (too many areas),
@@ -73,8 +75,8 @@ struct gpu_region {
 };
 /*
  * Any thread that may block. Maps what a client exported: offset and length must lie in its allocation. 0; -EBADMSG:
- * the handle is none of ours; -ENODEV: that GPU is not visible here, or failed; -EFAULT: the allocation is shorter;
- * -EOPNOTSUPP: the library refuses to map it; logged with the reason.
+ * the handle is none of ours; -ENODEV: that GPU is not visible here; -ENOTRECOVERABLE: it is lost; -EFAULT: the allocation is
+ * shorter; -EOPNOTSUPP: the library refuses to map it; logged with the reason.
  */
 KVR_MUST_CHECK int gpus_import(struct gpus *gpus, const uint8_t *handle, uint32_t handle_length, uint64_t offset,
 	uint64_t length, struct gpu_region *region);

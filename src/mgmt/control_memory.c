@@ -11,6 +11,7 @@ static uint16_t status_of_import(int error)
 	case EPERM:
 	case EOPNOTSUPP:
 	case ENODEV:
+	case ENOTRECOVERABLE:
 		return STATUS_MEMORY_UNUSABLE;
 	case ENOMEM:
 	case ENOSPC:
@@ -29,6 +30,8 @@ static const char *text_of_import(int error)
 		return "this kind of memory can't be reached by this server's device";
 	case ENODEV:
 		return "the server does not reach that GPU: its status page, or its log, says which ones it has and why";
+	case ENOTRECOVERABLE:
+		return "the server has lost that GPU: it has to be restarted to use it again; its status page says why it was lost";
 	case EBADMSG:
 		return "the handle of the GPU memory is none of this version";
 	case EFAULT:

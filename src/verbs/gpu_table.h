@@ -30,8 +30,8 @@ struct verbs_gpu_table {
 	void *context;
 	uint32_t copy_bytes_max; /* of one put */
 
-	/* Helper threads; may block. 0; -EBADMSG, -ENODEV (that GPU is not here), -EFAULT (shorter than claimed),
-	 * -EOPNOTSUPP, -ENOMEM; logged. */
+	/* Helper threads; may block. 0; -EBADMSG, -ENODEV (that GPU is not here), -ENOTRECOVERABLE (it is lost), -EFAULT (shorter
+	 * than claimed), -EOPNOTSUPP, -ENOMEM; logged. */
 	int (*import)(void *context, const struct verbs_remote_memory *memory, struct verbs_gpu_memory *imported);
 	void (*forget)(void *context, struct verbs_gpu_memory *imported);
 

@@ -158,6 +158,50 @@ static void an_engine_that_is_killed_leaves_no_memory_mapped(void **state)
 	assert_true(server_process_clean(&server));
 }
 
+static void start_and_lose_the_gpu(struct server_process *server, const char *how)
+{
+	struct text out = { 0 };
+
+	setenv("FAKE_CUDA_BREAK_AFTER", "3", 1);
+	SERVER_START(server, "--gpu", "on", "--l1-size", "64MiB", "--gpu-lost", how, "--drain-timeout", "60s");
+	unsetenv("FAKE_CUDA_BREAK_AFTER");
+	assert_int_not_equal(run_engine(server, "check", &out), 0);
+	text_fini(&out);
+}
+
+static void a_server_that_lost_a_gpu_serves_on_without_it(void **state)
+{
+	struct server_process server;
+	struct text out = { 0 };
+
+	(void)state;
+	start_and_lose_the_gpu(&server, "serve");
+	assert_true(page_has(&server, "/metrics", "kvrail_gpu_lost{gpu=\"0\",pci=\"0001:1a:01.0\"} 1\n"));
+	assert_true(page_has(&server, "/status", "\"failed\":true"));
+	assert_int_equal(run_engine(&server, "check", &out), 1);
+	assert_non_null(strstr(out.bytes, "the server has lost that GPU"));
+	text_fini(&out);
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_true(server_process_clean(&server));
+}
+
+static void a_server_that_leaves_for_a_lost_gpu_is_followed_by_one_that_uses_it(void **state)
+{
+	struct server_process server;
+	struct text out = { 0 };
+
+	(void)state;
+	start_and_lose_the_gpu(&server, "leave");
+	assert_int_equal(server_process_stop(&server, 0), 1); /* by itself */
+	assert_int_equal(server_process_logged(&server, "leaving, as --gpu-lost says"), 1);
+	assert_true(server_process_clean(&server));
+	SERVER_START(&server, "--gpu", "on", "--l1-size", "64MiB", "--gpu-lost", "leave");
+	assert_int_equal(run_engine(&server, "check", &out), 0);
+	text_fini(&out);
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_true(server_process_clean(&server));
+}
+
 /* pitfalls L08 */
 static void a_server_that_uses_no_gpus_says_so_to_the_client(void **state)
 {
@@ -201,6 +245,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(layers_and_marks_keep_streams_in_step, with_fake, without_fake),
 		cmocka_unit_test_setup_teardown(
 			an_engine_that_is_killed_leaves_no_memory_mapped, with_fake, without_fake),
+		cmocka_unit_test_setup_teardown(a_server_that_lost_a_gpu_serves_on_without_it, with_fake, without_fake),
+		cmocka_unit_test_setup_teardown(
+			a_server_that_leaves_for_a_lost_gpu_is_followed_by_one_that_uses_it, with_fake, without_fake),
 		cmocka_unit_test_setup_teardown(
 			a_server_that_uses_no_gpus_says_so_to_the_client, with_fake, without_fake),
 		cmocka_unit_test(without_a_gpu_auto_serves_and_on_does_not_start),

@@ -57,6 +57,7 @@ static struct {
 	int broken;
 	int gpus;
 	unsigned launch_us, bulk_bytes;
+	unsigned break_after, lists; /* copy lists until the context breaks; 0: it does not; carried out */
 	struct memory memory[MEMORIES];
 	uint64_t serial;
 	struct symbol symbols[SYMBOLS];
@@ -89,7 +90,7 @@ static struct symbol *symbol_of(const char *name)
 static int enter(const char *name)
 {
 	struct symbol *symbol;
-	int code = fake.broken;
+	int code;
 
 	pthread_mutex_lock(&fake.lock);
 	symbol = symbol_of(name);
@@ -301,6 +302,8 @@ static void perform(const struct operation *operation)
 	switch (operation->kind) {
 	case COPY_LIST:
 		do_list(word);
+		if (++fake.lists == fake.break_after)
+			fake.broken = BROKEN;
 		if (!fake.broken)
 			__atomic_store_n((uint32_t *)(uintptr_t)word[5], (uint32_t)word[6], __ATOMIC_RELEASE);
 		break;
@@ -396,6 +399,8 @@ FAKE(cuInit, (unsigned flags))
 		fake.gpus = text ? (int)strtol(text, NULL, 10) : 1;
 		text = getenv("FAKE_CUDA_LAUNCH_US");
 		fake.launch_us = text ? (unsigned)strtoul(text, NULL, 10) : 0;
+		text = getenv("FAKE_CUDA_BREAK_AFTER");
+		fake.break_after = text ? (unsigned)strtoul(text, NULL, 10) : 0;
 		fake.started = true;
 	}
 	return leave(enter("cuInit"));

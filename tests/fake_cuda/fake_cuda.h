@@ -6,7 +6,8 @@
  * as on a real GPU.
  *
  * Environment: FAKE_CUDA_GPUS (1), FAKE_CUDA_LAUNCH_US: how long a kernel takes (0), FAKE_CUDA_SAME_PROCESS=1: a handle may be opened
- * by the process that made it, FAKE_CUDA_OLD: a GPU without bulk copies,
+ * by the process that made it, FAKE_CUDA_OLD: a GPU without bulk copies, FAKE_CUDA_BREAK_AFTER: the copy kernel that breaks the
+ * context (0: none),
  * FAKE_CUDA_RDMA, FAKE_CUDA_DMA_BUF, FAKE_CUDA_FLUSH, FAKE_CUDA_ORDERING: those attributes (1, 1, 1, 100), which the real library refuses.
  */
 #ifndef KVRAIL_TESTS_GPU_FAKE_CUDA_H

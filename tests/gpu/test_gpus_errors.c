@@ -15,6 +15,7 @@ static void a_lost_gpu_ends_what_is_under_way_and_all_that_comes(void **state)
 	(void)state;
 	open_rig(&rig, true);
 	export_device(&rig, &description);
+	assert_int_equal(gpus_lost(rig.gpus), 0);
 	rig.control->hold(true);
 	for (uint32_t i = 0; i < 64; i++)
 		put(&rig, i * 4096, i * 4096, 4096, true);
@@ -30,7 +31,8 @@ static void a_lost_gpu_ends_what_is_under_way_and_all_that_comes(void **state)
 	assert_int_equal(status.counters.failures_total, 1);
 	put(&rig, 0, 0, 4096, true);
 	assert_false(finish(&rig));
-	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, 64, &region), -ENODEV);
+	assert_int_equal(gpus_lost(rig.gpus), 1);
+	assert_int_equal(gpus_import(rig.gpus, description.handle, GPU_EXPORT_BYTES, 0, 64, &region), -ENOTRECOVERABLE);
 	assert_int_equal(gpu_lane_open(rig.gpus, 0, true, NULL, NULL, &other), -ENODEV);
 	gpus_status(rig.gpus, 0, &status);
 	assert_int_equal(status.counters.failures_total, 1);

@@ -85,6 +85,7 @@ static void memory_that_cannot_be_reached_is_told_with_words_and_not_kept(void *
 		{ -EOPNOTSUPP, STATUS_MEMORY_UNUSABLE, "can't be reached" },
 		{ -EFAULT, STATUS_INVALID_MEMORY, "shorter" },
 		{ -EINVAL, STATUS_INVALID_MEMORY, "Invalid argument" },
+		{ -ENOTRECOVERABLE, STATUS_MEMORY_UNUSABLE, "has lost that GPU" },
 		{ -ENOMEM, STATUS_BUSY, "no memory" },
 		{ -ENOSPC, STATUS_BUSY, "too many regions" },
 	};

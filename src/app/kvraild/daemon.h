@@ -87,7 +87,8 @@ struct daemon {
 	struct log_rate accept_log, reload_log;
 	uint64_t drain_until_ns; /* 0: not draining */
 	int seen_leave, seen_reload;
-	bool forced; /* it left before all had ended */
+	bool forced;   /* it left before all had ended */
+	bool lost_gpu; /* it leaves for that: --gpu-lost leave */
 	char not_ready[256];
 	int stop;
 };
@@ -133,6 +134,8 @@ const char *daemon_heap_conf(void);
 /* gpus.c: GPUs for the local driver, with L1 made known to them. */
 KVR_MUST_CHECK int daemon_start_gpus(struct daemon *daemon, char *detail, size_t size);
 void daemon_finish_gpus(struct daemon *daemon);
+/* The control thread. True once a GPU is lost that the server is to leave for. */
+bool daemon_leaves_for_gpu(const struct daemon *daemon);
 
 /* loops.c: the loops and their parts. The control thread's is made when the others are started. */
 KVR_MUST_CHECK int daemon_make_loops(struct daemon *daemon);

@@ -206,11 +206,21 @@ static bool look_at_signals(struct daemon *daemon, uint64_t now_ns)
 	return news;
 }
 
+static void look_at_gpus(struct daemon *daemon, uint64_t now_ns)
+{
+	if (daemon->drain_until_ns || !daemon_leaves_for_gpu(daemon))
+		return;
+	daemon->lost_gpu = true;
+	log_error("leaving, as --gpu-lost says: a GPU is lost, and only a new process can use it again");
+	daemon_drain(daemon, now_ns);
+}
+
 static bool part_chores_step(void *context, uint64_t now_ns)
 {
 	struct daemon *daemon = context;
 	bool busy = look_at_signals(daemon, now_ns);
 
+	look_at_gpus(daemon, now_ns);
 	watchdog_step(&daemon->watchdog, now_ns);
 	guard_step(&daemon->guard, now_ns);
 	if (!daemon->drain_until_ns || daemon->stop)

@@ -82,6 +82,11 @@ static void say_what_was_done(const struct daemon *daemon)
 	}
 }
 
+bool daemon_leaves_for_gpu(const struct daemon *daemon)
+{
+	return daemon->settings->gpu_lost == KVRAILD_GPU_LOST_LEAVE && daemon->gpus && gpus_lost(daemon->gpus) > 0;
+}
+
 void daemon_finish_gpus(struct daemon *daemon)
 {
 	if (daemon->gpus)

@@ -1,4 +1,5 @@
-/* main.c - kvraild: options, start, the control thread until a signal, and back. Exit codes: 0 good, 1 it failed, 2 wrong usage. */
+/* main.c - kvraild: options, start, the control thread until a signal, and back. Exit codes: 0 good, 1 it failed, or left for a lost GPU,
+ * 2 wrong usage. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -75,7 +76,7 @@ static int run(struct daemon *daemon)
 	loop_run_here(daemon->control_loop, &daemon->stop);
 	daemon_finish(daemon);
 	log_info("kvraild has left");
-	return PROGRAM_GOOD;
+	return daemon->lost_gpu ? PROGRAM_FAILED : PROGRAM_GOOD;
 }
 
 int main(int argc, char **argv)

@@ -71,6 +71,8 @@ static const struct option_spec specs[] = {
 		"reach clients' GPU memory on this host; auto: when there is a GPU; on: without one the server does not start" },
 	{ "gpu-blocks", OPTION_U32, AT(gpu_blocks), 0, "0", "0", "64", "GPUs",
 		"thread blocks of a copy kernel, of which four run at once in each direction: more for small pages, fewer for the model's sake; 0: 2" },
+	{ "gpu-lost", OPTION_CHOICE, AT(gpu_lost), 0, "serve", "serve|leave", NULL, "GPUs",
+		"when a GPU is lost, which only a new process can use again; serve: go on with host memory and other GPUs; leave: drain, then end with exit code 1, for a supervisor to start it again; L1 stays with --l1-keep" },
 	{ "l2", OPTION_LIST, AT(l2), 0, NULL, NULL, NULL, "L2",
 		"KIND:PLACE[?name=value&...]: where chunks are kept that L1 has no room for, asked in this order; as "
 		"file:/var/cache/kvrail?size=100GiB, see docs/L2.md" },

@@ -19,6 +19,7 @@
 KVR_BEGIN_C
 
 enum kvraild_gpu { KVRAILD_GPU_AUTO, KVRAILD_GPU_ON, KVRAILD_GPU_OFF };
+enum kvraild_gpu_lost { KVRAILD_GPU_LOST_SERVE, KVRAILD_GPU_LOST_LEAVE };
 
 enum kvraild_wait { KVRAILD_WAIT_AUTO, KVRAILD_WAIT_BUSY, KVRAILD_WAIT_ADAPTIVE };
 
@@ -37,7 +38,7 @@ struct kvraild_settings {
 	char http[128];
 	char admin_token_file[256];
 	uint64_t l1_bytes;
-	uint32_t gpu, gpu_blocks;
+	uint32_t gpu, gpu_blocks, gpu_lost;
 	uint32_t chunk_tokens;
 	uint32_t chunks_initial;
 	char l1_keep[256];
