@@ -1,23 +1,27 @@
 """What the SGLang connector costs a request, in Python, on the scheduler's critical path: microseconds, median and 10 % .. 90 %.
 
-    taskset -c 4 scripts/python run python/bench/connector.py [--tokens 32768] [--rounds 60] [--server-cores 2-3 | --url URL]
+    taskset -c 4 scripts/python run python/bench/connector.py [--tokens 32768] [--rounds 60] [--server-cores 2-3 | --url URL] [--against LIB]
 
-Without --url it starts a server of its own ($KVRAIL_PROGRAMS/kvraild), on these cores, where it polls; else where the system puts it. Prompts are random, so that no two share a chunk unless they are to:
+Without --url it starts a server of its own ($KVRAIL_PROGRAMS/kvraild), on these cores, where it polls and never sleeps; else where the system puts it. --against: the package of another version
+(its build/python/lib), whose rounds take turns with ours. Prompts are random, so that no two share a chunk unless they are to:
   hit         lookup_kv of a prompt that is stored whole, by a request that has never been seen here: reading the list, hashing, LOOKUP
-  next turn   lookup_kv of a prompt that goes on from the last one by 200 tokens
+  next turn   lookup_kv of a prompt that goes on from the last one by 200 tokens, and was made just now, as engines get it from another process
+  compare     of it, comparing the tokens with the last turn's alone, once more with new ints
   another     lookup_kv of the same prompt by further requests, one right after the other: what is left when caches are warm
   again       lookup_kv of the same request once more, as the waiting queue does
   miss        all that a request costs of which nothing is there and which is not stored: lookup_kv, release_pending, end_session
   raw         the C library's LOOKUP of a chain that is hashed already
-each with the prompt as a list of ints, as tokenizers give it, and as an array.
+each with the prompt as a list of ints, as tokenizers give it, and as an array of 64-bit and of 32-bit integers.
 """
 from __future__ import annotations
 
 import argparse
 import array
+import json
 import os
 import random
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,7 +38,7 @@ PAGE = 64
 
 def start_server(folder: str, cores: Optional[str]) -> Any:
     program = Path(os.environ["KVRAIL_PROGRAMS"]) / "kvraild"
-    more = ["--cores", cores] if cores else []
+    more = ["--cores", cores, "--wait", "busy"] if cores else []
     process = subprocess.Popen(
         [program, "--socket", f"{folder}/s", "--http", "off", "--l1-size", "1GiB", *more],
         stdout=subprocess.DEVNULL,
@@ -53,7 +57,7 @@ def start_server(folder: str, cores: Optional[str]) -> Any:
 class Bench:
     def __init__(self, url: str, tokens: int, rounds: int) -> None:
         self.tokens, self.rounds = tokens, rounds
-        self.chance = random.Random(1)
+        self.chance = random.Random()
         slots = (tokens // PAGE + 2) * PAGE + 1024
         pools = [[numpy.zeros((slots, 1, 8), dtype=numpy.int8)] for _ in range(2)]  # 16 bytes a token: this is not about copying
         os.environ.setdefault("KVRAIL_KV_DTYPE", "int8")
@@ -96,11 +100,15 @@ class Bench:
         self.measure(f"again, {kind}", lambda: connector.lookup_kv(again, id))
         connector.release_pending(id)
         connector.end_session(id)
-        id, given = self.id(), made(self.fresh(prompt + self.prompt(200)))
-        found = self.measure(f"next turn, {kind}", lambda: connector.lookup_kv(given, id))
-        assert found == self.tokens // 256 * 256, found
-        connector.release_pending(id)
-        connector.end_session(id)
+        tokens = kvrail.Tokens(prompt)
+        for _ in range(3):
+            id, given = self.id(), made(self.fresh(prompt + self.prompt(200)))
+            found = self.measure(f"next turn, {kind}", lambda: connector.lookup_kv(given, id))
+            assert found == self.tokens // 256 * 256, found
+            connector.release_pending(id)
+            connector.end_session(id)
+            again = made(self.fresh(prompt))
+            self.measure(f"compare, {kind}", lambda: tokens.common(again))
         for _ in range(5):
             id = self.id()
             self.measure(f"another, {kind}", lambda: connector.lookup_kv(given, id))
@@ -122,6 +130,48 @@ class Bench:
                 session.end()
         connector._link.client.clear()
 
+    def rounds_of_all(self) -> None:
+        self.round("list", lambda prompt: prompt)
+        self.round("array", lambda prompt: array.array("q", prompt))
+        self.round("int32", lambda prompt: array.array("i", prompt))
+
+
+class Other:
+    """The same in a process of its own, with another version of the package."""
+
+    def __init__(self, package: str, url: str, tokens: int) -> None:
+        self.times: Dict[str, List[float]] = {}
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--in-turn", "--url", url, "--tokens", str(tokens)],
+            env={**os.environ, "PYTHONPATH": package},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def rounds_of_all(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        print("go on", file=self.process.stdin, flush=True)
+        self.times = json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def in_turn(bench: Bench) -> None:
+    for _ in sys.stdin:
+        bench.rounds_of_all()
+        print(json.dumps(bench.times), flush=True)
+    bench.connector.close()
+
+
+def report(times: Dict[str, List[float]], name: str) -> str:
+    sample = sorted(times[name])
+    count = len(sample)
+    return f"{sample[count // 2]:8.1f}  ({sample[count // 10]:.1f} .. {sample[count * 9 // 10]:.1f}), {sample[0]:.1f}"
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -129,22 +179,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--url")
     parser.add_argument("--server-cores")
+    parser.add_argument("--against", help="build/python/lib of another version")
+    parser.add_argument("--in-turn", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.in_turn:
+        return in_turn(Bench(arguments.url, arguments.tokens, 0))
     with tempfile.TemporaryDirectory() as folder:
         server = None if arguments.url else start_server(folder, arguments.server_cores)
-        bench = Bench(arguments.url or f"unix:{folder}/s", arguments.tokens, arguments.rounds)
+        url = arguments.url or f"unix:{folder}/s"
+        bench = Bench(url, arguments.tokens, arguments.rounds)
+        other = Other(arguments.against, url, arguments.tokens) if arguments.against else None
         for _ in range(arguments.rounds):
-            bench.round("list", lambda prompt: prompt)
-            bench.round("array", lambda prompt: array.array("q", prompt))
+            if other is not None:
+                other.rounds_of_all()
+            bench.rounds_of_all()
         bench.connector.close()
+        if other is not None:
+            other.close()
         if server is not None:
             server.terminate()
             server.wait()
-    print(f"{arguments.tokens} tokens, {arguments.rounds} rounds; microseconds: median (10 % .. 90 %), least")
-    for name, times in bench.times.items():
-        times.sort()
-        count = len(times)
-        print(f"{name:20} {times[count // 2]:8.1f}  ({times[count // 10]:.1f} .. {times[count * 9 // 10]:.1f}), {times[0]:.1f}")
+    print(f"{arguments.tokens} tokens, {arguments.rounds} rounds; microseconds: median (10 % .. 90 %), least" + ("; then those of --against" if other else ""))
+    for name in bench.times:
+        print(f"{name:20}", report(bench.times, name), *([" |", report(other.times, name)] if other is not None else []))
 
 
 if __name__ == "__main__":

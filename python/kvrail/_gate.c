@@ -10,12 +10,28 @@
 #include <kvrail.h>
 
 struct gate {
-	PyObject_HEAD PyObject *handle, *refuse; /* cffi's pointer; what makes the exception */
+	PyObject_HEAD PyObject *handle, *refuse; /* cffi's pointer, NULL: not asked for yet; what makes the exception */
 	struct gate *outer;
 	void *pointer;
 	Py_ssize_t calls;
 	int shut, foreign;
 };
+
+/*
+ * The library's functions: it is linked into the cffi module, which tells where they are. And what makes a session's
+ * handle of its address, and the exception of a closed one's calls.
+ */
+static struct {
+	enum kvr_health (*health)(const struct kvr_client *);
+	int (*session_create)(struct kvr_client *, uint32_t, const char *, const char *, struct kvr_session **);
+	int (*session_digests)(struct kvr_session *, const uint8_t *, uint32_t);
+	int (*session_tokens)(struct kvr_session *, const uint32_t *, size_t);
+	int (*submit_lookup)(struct kvr_session *, uint32_t, kvr_ticket *);
+	int (*wait)(struct kvr_client *, kvr_ticket, uint64_t, struct kvr_result *);
+	const char *(*error_text)(void);
+} library;
+
+static PyObject *handle_of, *refuse_session;
 
 static int gate_pass(struct gate *gate)
 {
@@ -43,12 +59,33 @@ static void gate_unpass(struct gate *gate)
 			gate->calls--;
 }
 
-static PyObject *gate_enter(PyObject *self, PyObject *unused)
+static PyObject *gate_handle(PyObject *self, void *closure)
 {
 	struct gate *gate = (struct gate *)self;
 
+	(void)closure;
+	if (!gate->handle) {
+		PyObject *handle = PyObject_CallFunction(handle_of, "N", PyLong_FromVoidPtr(gate->pointer));
+
+		if (!handle)
+			return NULL;
+		Py_XSETREF(gate->handle, handle); /* another thread may have made one meanwhile */
+	}
+	return Py_NewRef(gate->handle);
+}
+
+static PyObject *gate_enter(PyObject *self, PyObject *unused)
+{
+	struct gate *gate = (struct gate *)self;
+	PyObject *handle;
+
 	(void)unused;
-	return gate_pass(gate) ? NULL : Py_NewRef(gate->handle);
+	if (gate_pass(gate))
+		return NULL;
+	handle = gate_handle(self, NULL);
+	if (!handle)
+		gate_unpass(gate);
+	return handle;
 }
 
 static PyObject *gate_leave(PyObject *self, PyObject *unused)
@@ -117,12 +154,6 @@ static void gate_free(PyObject *self)
 	Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *gate_handle(PyObject *self, void *closure)
-{
-	(void)closure;
-	return Py_NewRef(((struct gate *)self)->handle);
-}
-
 static PyObject *gate_calls(PyObject *self, void *closure)
 {
 	(void)closure;
@@ -166,36 +197,29 @@ PyTypeObject gate_type = {
 
 #define ASK_WAIT_NS 100000000u /* so that a signal's handler is not kept waiting */
 
-/* The library's functions. It is linked into the cffi module, which tells where they are. */
-static struct {
-	enum kvr_health (*health)(const struct kvr_client *);
-	int (*session_create)(struct kvr_client *, uint32_t, const char *, const char *, struct kvr_session **);
-	int (*session_digests)(struct kvr_session *, const uint8_t *, uint32_t);
-	int (*session_tokens)(struct kvr_session *, const uint32_t *, size_t);
-	int (*submit_lookup)(struct kvr_session *, uint32_t, kvr_ticket *);
-	int (*wait)(struct kvr_client *, kvr_ticket, uint64_t, struct kvr_result *);
-	const char *(*error_text)(void);
-} library;
-
 PyObject *ask_bind(PyObject *module, PyObject *arguments)
 {
+	PyObject *handle, *refuse;
 	Py_ssize_t at[7];
 
 	(void)module;
-	if (!PyArg_ParseTuple(arguments, "nnnnnnn:bind", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6]))
+	if (!PyArg_ParseTuple(arguments, "OOnnnnnnn:bind", &handle, &refuse, &at[0], &at[1], &at[2], &at[3], &at[4],
+		    &at[5], &at[6]))
 		return NULL;
 	_Static_assert(sizeof(library) == sizeof(at), "a function's address is as large as an integer");
 	memcpy(&library, at, sizeof(library));
+	Py_XSETREF(handle_of, Py_NewRef(handle));
+	Py_XSETREF(refuse_session, Py_NewRef(refuse));
 	Py_RETURN_NONE;
 }
 
 struct question {
-	struct kvr_client *client;
+	struct gate *client, *gate; /* the gate of the session */
 	struct kvr_session *session;
 	const char *id, *salt;
-	const uint8_t *digests;
-	const struct tokens *tokens;
-	Py_ssize_t digests_bytes;
+	PyObject *tokens, *digests; /* bytes */
+	struct source *source;      /* NULL: nothing is compared */
+	Py_ssize_t common;          /* how many of the tokens are the source's; -1: that can't be said */
 	kvr_ticket ticket;
 	unsigned int registration;
 	int error;
@@ -205,17 +229,19 @@ struct question {
 /* Without the interpreter's lock. */
 static void question_submit(struct question *question)
 {
-	const struct tokens *tokens = question->tokens;
+	struct kvr_client *client = question->client->pointer;
+	const struct tokens *tokens = (struct tokens *)question->tokens;
 	int error = 0;
 
 	if (!question->session) {
-		error = library.health(question->client) == KVR_HEALTHY ? 0 : -ENOTCONN;
+		error = library.health(client) == KVR_HEALTHY ? 0 : -ENOTCONN;
 		if (!error)
-			error = library.session_create(question->client, question->registration, question->id,
-				question->salt, &question->session);
+			error = library.session_create(
+				client, question->registration, question->id, question->salt, &question->session);
 		if (!error)
-			error = library.session_digests(
-				question->session, question->digests, (uint32_t)(question->digests_bytes / 32));
+			error = library.session_digests(question->session,
+				(const uint8_t *)PyBytes_AS_STRING(question->digests),
+				(uint32_t)(PyBytes_GET_SIZE(question->digests) / 32));
 		if (!error)
 			error = library.session_tokens(question->session, tokens->ids->at, tokens->count);
 	}
@@ -226,73 +252,107 @@ static void question_submit(struct question *question)
 		snprintf(question->result.text, sizeof(question->result.text), "%s", library.error_text());
 }
 
-/* How many of the tokens are the source's, or -1; while the server looks. Without a source nothing is compared. */
-static Py_ssize_t question_run(struct question *question, struct tokens *tokens, const struct source *source)
+/* The tokens are compared while the server looks. */
+static void question_run(struct question *question)
 {
-	Py_ssize_t common = -1;
+	struct tokens *tokens = (struct tokens *)question->tokens;
+	const struct source *source = question->source;
 	PyThreadState *thread;
 
-	question->tokens = tokens;
 	tokens->exports++;
 	thread = PyEval_SaveThread();
 	question_submit(question);
 	PyEval_RestoreThread(thread);
 	if (!question->error && source)
-		common = source_common(
+		question->common = source_common(
 			source, tokens->ids->at, tokens->count < source->count ? tokens->count : source->count);
 	tokens->exports--;
 	PyErr_Clear(); /* what is no token is said by who reads it in full */
 	if (question->error)
-		return common;
+		return;
 	thread = PyEval_SaveThread();
-	question->error = library.wait(question->client, question->ticket, ASK_WAIT_NS, &question->result);
+	question->error = library.wait(question->client->pointer, question->ticket, ASK_WAIT_NS, &question->result);
 	PyEval_RestoreThread(thread);
-	return common;
 }
 
-static int question_parse(
-	struct question *question, PyObject *arguments, struct gate **gate, struct tokens **tokens, PyObject **object)
+/* A new session's gate, which must not be entered before it has its pointer. */
+static struct gate *gate_of_session(struct gate *client)
+{
+	struct gate *gate = (struct gate *)gate_type.tp_alloc(&gate_type, 0);
+
+	if (gate) {
+		gate->refuse = Py_NewRef(refuse_session);
+		gate->outer = (struct gate *)Py_NewRef((PyObject *)client);
+	}
+	return gate;
+}
+
+/* In the session's gate, or a new one. */
+static PyObject *question_ask(struct question *question)
+{
+	struct gate *inside = question->gate ? question->gate : question->client;
+	PyObject *gate;
+
+	if (question->gate)
+		question->session = question->gate->pointer;
+	gate = question->gate ? Py_NewRef((PyObject *)question->gate) : (PyObject *)gate_of_session(question->client);
+	if (!gate || gate_pass(inside)) {
+		Py_XDECREF(gate);
+		return NULL;
+	}
+	question_run(question);
+	gate_unpass(inside);
+	((struct gate *)gate)->pointer = question->session;
+	if (!question->session)
+		Py_SETREF(gate, Py_NewRef(Py_None));
+	return Py_BuildValue("NKniIIOs", gate, (unsigned long long)question->ticket, question->common, question->error,
+		question->result.status, question->result.tokens, question->tokens, question->result.text);
+}
+
+static int question_parse(struct question *question, PyObject *arguments, PyObject **known, PyObject **object)
 {
 	PyObject *session;
 
-	if (!PyArg_ParseTuple(arguments, "O!OIszO!y#O:ask", &gate_type, gate, &session, &question->registration,
-		    &question->id, &question->salt, &tokens_type, tokens, &question->digests, &question->digests_bytes,
-		    object))
+	if (!PyArg_ParseTuple(arguments, "O!OIszOSO:ask", &gate_type, &question->client, &session,
+		    &question->registration, &question->id, &question->salt, known, &question->digests, object))
 		return -1;
-	if ((session != Py_None && !PyObject_TypeCheck(session, &gate_type)) || !(*tokens)->ids || !library.wait) {
-		PyErr_SetString(PyExc_TypeError, "ask() takes gates, and Tokens of some tokens");
+	if (session != Py_None)
+		question->gate = (struct gate *)session;
+	if ((question->gate && !PyObject_TypeCheck(session, &gate_type)) || !library.wait ||
+		!(PyObject_TypeCheck(*known, &history_type) ||
+			(PyObject_TypeCheck(*known, &tokens_type) && ((struct tokens *)*known)->ids))) {
+		PyErr_SetString(PyExc_TypeError, "ask() takes gates, and Tokens of some tokens or a History");
 		return -1;
-	}
-	question->client = (*gate)->pointer;
-	if (session != Py_None) {
-		question->session = ((struct gate *)session)->pointer;
-		*gate = (struct gate *)session;
 	}
 	return 0;
 }
 
 PyObject *ask(PyObject *module, PyObject *arguments)
 {
-	struct question question = { 0 };
-	struct tokens *tokens;
+	struct question question = { .common = -1 };
+	PyObject *known, *object, *answer = NULL;
 	struct source source;
-	struct gate *gate;
-	PyObject *object;
-	Py_ssize_t common;
+	int found = 1;
 
 	(void)module;
-	if (question_parse(&question, arguments, &gate, &tokens, &object) ||
+	if (question_parse(&question, arguments, &known, &object) ||
 		(object != Py_None && source_open(&source, object)))
 		return NULL;
-	if (gate_pass(gate)) {
-		if (object != Py_None)
-			source_close(&source);
-		return NULL;
+	question.source = object != Py_None ? &source : NULL;
+	if (PyObject_TypeCheck(known, &tokens_type)) {
+		question.tokens = Py_NewRef(known);
+		Py_INCREF(question.digests);
+	} else {
+		question.digests = NULL;
+		found = question.source ? guess(known, &source, &question.tokens, &question.digests) : 0;
 	}
-	common = question_run(&question, tokens, object != Py_None ? &source : NULL);
-	gate_unpass(gate);
-	if (object != Py_None)
+	if (found > 0)
+		answer = question_ask(&question);
+	else if (found == 0)
+		answer = Py_NewRef(Py_None);
+	Py_XDECREF(question.tokens);
+	Py_XDECREF(question.digests);
+	if (question.source)
 		source_close(&source);
-	return Py_BuildValue("NKniIIs", PyLong_FromVoidPtr(question.session), (unsigned long long)question.ticket,
-		common, question.error, question.result.status, question.result.tokens, question.result.text);
+	return answer;
 }

@@ -9,7 +9,7 @@
 #define TAIL_TOKENS 8 /* last tokens of a prompt, by which it is found */
 #define HISTORY_BUCKETS 4096u
 #define HISTORY_LENGTHS 1024u
-#define PROBES 32 /* tokens all over a prompt that are looked at before it is guessed */
+#define PROBES 16 /* tokens all over a prompt that are looked at before it is guessed */
 
 struct prompt {
 	struct prompt *next;          /* of the bucket */
@@ -162,28 +162,40 @@ static PyObject *prompt_continued(struct history *history, const struct prompt *
 	return made;
 }
 
-static PyObject *history_guess(PyObject *self, PyObject *argument)
+int guess(PyObject *self, const struct source *source, PyObject **tokens, PyObject **digests)
 {
 	struct history *history = (struct history *)self;
-	PyObject *tokens, *digests, *both;
-	struct prompt *prompt;
-	struct source source;
+	struct prompt *prompt = history_guess_prompt(history, source);
 
-	if (source_open(&source, argument))
-		return NULL;
-	prompt = history_guess_prompt(history, &source);
-	if (!prompt) {
-		source_close(&source);
-		Py_RETURN_NONE;
-	}
+	if (!prompt)
+		return 0;
 	history->hits++;
 	prompt_unlink(history, prompt);
 	prompt_push(history, prompt);
-	digests = Py_NewRef(prompt->digests); /* reading the source may run Python code, which may clear the history */
-	tokens = prompt_continued(history, prompt, &source);
+	*digests = Py_NewRef(prompt->digests); /* reading the source may run Python code, which may clear the history */
+	*tokens = prompt_continued(history, prompt, source);
+	if (*tokens)
+		return 1;
+	Py_CLEAR(*digests);
+	return -1;
+}
+
+static PyObject *history_guess(PyObject *self, PyObject *argument)
+{
+	PyObject *tokens, *digests, *both;
+	struct source source;
+	int found;
+
+	if (source_open(&source, argument))
+		return NULL;
+	found = guess(self, &source, &tokens, &digests);
 	source_close(&source);
-	both = tokens ? PyTuple_Pack(2, tokens, digests) : NULL;
-	Py_XDECREF(tokens);
+	if (found == 0)
+		Py_RETURN_NONE;
+	if (found < 0)
+		return NULL;
+	both = PyTuple_Pack(2, tokens, digests);
+	Py_DECREF(tokens);
 	Py_DECREF(digests);
 	return both;
 }

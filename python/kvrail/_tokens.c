@@ -39,7 +39,7 @@ static int ids_move(struct tokens *tokens, size_t capacity)
 /* Room for `more` ids, which is the tokens' own from then on: they are `used`, and to be filled at once. */
 static int tokens_take(struct tokens *tokens, size_t more)
 {
-	size_t capacity = 256, count = tokens->count + more;
+	size_t count = tokens->count + more;
 	struct ids *ids = tokens->ids;
 
 	if (tokens->exports > 0) {
@@ -50,10 +50,8 @@ static int tokens_take(struct tokens *tokens, size_t more)
 		PyErr_Format(PyExc_ValueError, "%zu tokens: at most %zu are possible", count, TOKENS_MAX);
 		return -1;
 	}
-	while (capacity < count)
-		capacity *= 2;
 	if ((!ids || count > ids->capacity || (ids->used != tokens->count && ids->refs > 1)) &&
-		ids_move(tokens, capacity))
+		ids_move(tokens, count + count / 4 + 256)) /* room for the next turn: going on copies nothing */
 		return -1;
 	tokens->ids->used = count;
 	return 0;
@@ -314,11 +312,12 @@ static PyMethodDef module_methods[] = {
 		"whole pages in order; ValueError otherwise." },
 	{ "bind", ask_bind, METH_VARARGS, "bind(...): where the library's functions are, for ask()." },
 	{ "ask", ask, METH_VARARGS,
-		"ask(client's gate, session's gate or None, registration, id, salt, tokens, digests, source) -> (session, ticket, "
-		"common, error, status, tokens, text): sends the LOOKUP of a prompt, in a new session or in this one, and "
-		"compares its tokens with the source's, if there is one, while the server looks. common: how many are the same, -1: that can't be "
-		"said. error -ENOTCONN: there is no server, and nothing has happened; -ETIMEDOUT with status 0: the ticket must "
-		"be waited for." },
+		"ask(client's gate, session's gate or None, registration, id, salt, known, digests, source) -> (session's gate "
+		"or None, ticket, common, error, status, found, tokens, text) or None: sends the LOOKUP of a prompt, in a new "
+		"session or in this one, and compares its tokens with the source's, if there is one, while the server looks. "
+		"known: Tokens; or a History, which guesses them and their digests, and None is returned when it can't. "
+		"common: how many are the same, -1: that can't be said. error -ENOTCONN: there is no server, and nothing has "
+		"happened; -ETIMEDOUT with status 0: the ticket must be waited for." },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -54,6 +54,12 @@ PyObject *tokens_begin(const struct tokens *tokens, size_t count);
 /* Adds the source's tokens from `first` on. */
 int tokens_add(struct tokens *tokens, const struct source *source, size_t first);
 
+/*
+ * The longest remembered prompt of which all chunks seem to be the source's first ones, with the source's tokens behind
+ * them, and its digests: 1, and references to both; 0: there is none; -1: an exception is set.
+ */
+int guess(PyObject *history, const struct source *source, PyObject **tokens, PyObject **digests);
+
 /* Of the module. */
 PyObject *ask(PyObject *module, PyObject *arguments);
 PyObject *ask_bind(PyObject *module, PyObject *arguments);

@@ -41,14 +41,14 @@ class Gate:
     @property
     def closed(self) -> bool: ...
 
-def bind(*addresses: int) -> None: ...
+def bind(handle: Callable[[int], Any], refuse: Callable[[int], Exception], *addresses: int) -> None: ...
 def ask(
     gate: Gate,
     session: Optional[Gate],
     registration: int,
     id: str,
     salt: Optional[str],
-    tokens: Tokens,
+    known: Union[Tokens, History],
     digests: bytes,
     source: Optional[Source],
-) -> tuple[int, int, int, int, int, int, str]: ...
+) -> Optional[tuple[Optional[Gate], int, int, int, int, int, Tokens, str]]: ...

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 import time
 import weakref
@@ -26,8 +27,6 @@ _IDS, _ADDRESS = ffi.typeof("uint32_t[]"), ffi.typeof("intptr_t")
 _POINTER, _SESSION = ffi.typeof("struct kvr_session *"), ffi.typeof("struct kvr_session **")
 
 _ASKED = ("health", "session_create", "session_digests", "session_tokens", "submit_lookup", "wait", "error_text")
-bind(*(int(ffi.cast(_ADDRESS, ffi.addressof(lib, "kvr_" + name))) for name in _ASKED))
-
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
@@ -39,6 +38,13 @@ def _refusal(foreign: int) -> KvrailError:
 
 def _refusal_of_session(foreign: int) -> KvrailError:
     return KvrailError(errno.EBADF, "the session was closed")
+
+
+bind(
+    functools.partial(ffi.cast, _POINTER),
+    _refusal_of_session,
+    *(int(ffi.cast(_ADDRESS, ffi.addressof(lib, "kvr_" + name))) for name in _ASKED),
+)
 
 
 def _after_fork_in_child() -> None:
@@ -341,6 +347,8 @@ class Registration(Closing):
 class Session(Closing):
     """One request of the engine. close() frees our part of it; end() tells the server that the request is over."""
 
+    __slots__ = ("client", "registration", "id", "_gate", "_enter", "_leave", "__weakref__")
+
     def __init__(self, registration: Registration, id: str, salt: Optional[str]) -> None:
         client, out = registration.client, ffi.new(_SESSION)
         handle = client._enter()
@@ -350,22 +358,23 @@ class Session(Closing):
             )
             if code:
                 raise failed(code)
-            self._begin(registration, id, int(ffi.cast(_ADDRESS, out[0])))
+            address = int(ffi.cast(_ADDRESS, out[0]))
+            self._begin(registration, id, Gate(out[0], address, _refusal_of_session, client._gate))
         finally:
             client._leave()
 
     @classmethod
-    def _of(cls, registration: Registration, id: str, address: int) -> "Session":
+    def _of(cls, registration: Registration, id: str, gate: Gate) -> "Session":
         """What ask() has made."""
         session = cls.__new__(cls)
-        session._begin(registration, id, address)
+        session._begin(registration, id, gate)
         return session
 
-    def _begin(self, registration: Registration, id: str, address: int) -> None:
+    def _begin(self, registration: Registration, id: str, gate: Gate) -> None:
         self.client = registration.client
         self.registration = registration
         self.id = id
-        self._gate = gate = Gate(ffi.cast(_POINTER, address), address, _refusal_of_session, registration.client._gate)
+        self._gate = gate
         self._enter, self._leave = gate.enter, gate.leave
 
     def close(self) -> None:

@@ -67,6 +67,8 @@ class Info(NamedTuple):
 class Closing:
     """A handle: a context manager whose close() may come twice."""
 
+    __slots__ = ()
+
     def close(self) -> None:
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from kvrail import History, Tokens
-from kvrail._tokens import pages
+from kvrail._tokens import Gate, ask, pages
 
 
 def digests(count: int) -> bytes:
@@ -106,6 +106,38 @@ def test_continued_tokens_share_their_beginning_and_never_each_others_end() -> N
     with pytest.raises(ValueError):
         one.continued([0] * 306 + [-1])
     assert list(one.continued(list(one))) == list(one)
+
+
+@pytest.mark.parametrize("count", [1, 1000, 4096, 32768])
+def test_tokens_have_room_for_the_next_turn_so_that_going_on_copies_nothing(count: int) -> None:
+    first = Tokens(range(count))
+    turn = first.continued(range(count + 200))
+    assert turn.address == first.address and list(turn) == list(range(count + 200))
+
+
+def test_a_lookup_is_asked_with_gates_and_with_tokens_or_a_history() -> None:
+    refuse = lambda foreign: ValueError("closed")  # noqa: E731
+    gate = Gate(None, 0, refuse)
+    for arguments in (
+        (None, None, 0, "id", None, Tokens([1]), b"", None),
+        (gate, 7, 0, "id", None, Tokens([1]), b"", None),
+        (gate, None, 0, "id", None, [1], b"", None),
+        (gate, None, 0, "id", None, Tokens(), b"", None),
+        (gate, None, 0, "id", None, Tokens([1]), "", None),
+        (gate, None, 0, "id", None, Tokens([1]), b"", 7),
+    ):
+        with pytest.raises(TypeError):
+            ask(*arguments)
+    history = History(4, 1 << 20)
+    assert ask(gate, None, 0, "id", None, history, b"", list(range(8))) is None  # nothing to guess from
+    history.remember(Tokens(range(8)), digests(2))
+    assert ask(gate, None, 0, "id", None, history, b"", None) is None  # nor what
+    gate.close()
+    with pytest.raises(ValueError, match="closed"):
+        ask(gate, None, 0, "id", None, history, b"", list(range(8)))
+    with pytest.raises(TypeError):
+        ask(gate, None, 0, "id", None, history, b"", [*range(8), "x"])
+    assert gate.calls == 0
 
 
 def test_tokens_that_are_being_read_can_not_be_appended_to() -> None:

@@ -14,9 +14,9 @@ import errno
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, cast
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union, cast
 
-from .._tokens import Tokens, ask, pages
+from .._tokens import History, Tokens, ask, pages
 from ..client import Registration, Session
 from ..engine import (
     LOOKUP_SECONDS,
@@ -111,7 +111,7 @@ class StoreFuture:
         return self.wait(timeout) and self._good
 
 
-@dataclass
+@dataclass(slots=True)
 class _Request:
     """What lookup_kv knew, for those that come after it."""
 
@@ -249,13 +249,16 @@ class KvrailConnector:
                 found, asked, offered = self._look_up(token_ids, request_id)
         except Exception as error:
             self._link.failed("a lookup failed: %s", error)
-        matched, somebody_asked = self._agree((offered, -asked))
+        matched, somebody_asked = self._agree((offered, -asked)) if self.tp_size > 1 else (offered, asked)
         with self._lock:
             request = self._requests.get(request_id)
             if request is None:
                 return 0  # which this rank has offered, too
-            self._settle(request, found, matched if somebody_asked else 0)
-            return request.matched
+            request.matched = matched = matched if somebody_asked else 0
+            request.locked = matched > 0
+            if found > matched:  # what rank 0 has locked beyond what all agreed on is let go, for all of them
+                self._free(request, matched, found, all_ranks=True)
+            return matched
 
     def _look_up(self, token_ids: Any, request_id: str) -> tuple[int, int, int]:
         """This rank's part: tokens that the server found; whether it was asked: rank 0 asks; tokens that this rank has
@@ -288,30 +291,34 @@ class KvrailConnector:
                 return None
             request.locked = False
             return self._ask(token_ids, request_id, whole, request, request.tokens, b"")
-        guess = history.guess(token_ids)
-        if guess is not None:
-            found = self._ask(token_ids, request_id, whole, None, *guess)
-            if found is not None:
-                return found
+        found = self._ask(token_ids, request_id, whole, None, history, b"")
+        if found is not None:
+            return found
         if not self._link.healthy:
             return None
         tokens = Tokens(token_ids)
         return self._ask(None, request_id, whole, None, tokens, history.find(tokens) or b"")
 
     def _ask(
-        self, token_ids: Any, request_id: str, whole: int, request: Optional[_Request], tokens: Tokens, digests: bytes
+        self, token_ids: Any, request_id: str, whole: int, request: Optional[_Request], known: Union[Tokens, History], digests: bytes
     ) -> Optional[tuple[int, Optional[Ticket]]]:
-        """Asks the server about `tokens`, and compares them with token_ids, if there are such, while it answers. None:
-        they are others, or there is no server, and it is as if nothing had been asked."""
-        link, registration, new = self._link, self._registration, request is None
+        """Asks the server about these Tokens, or those that the history guesses, and compares them with token_ids, if
+        there are such, while it answers. None: there is no guess, or they are others, or there is no server, and it is as
+        if nothing had been asked."""
+        registration, new = self._registration, request is None
         session = None if request is None else request.session._gate
-        address, number, common, code, status, found, text = ask(
-            link.client._gate, session, registration.number, session_id(request_id), self._salt, tokens, digests, token_ids
+        answer = ask(
+            self._link.client._gate, session, registration.number, session_id(request_id), self._salt, known, digests, token_ids
         )
-        if address == 0 and code == -errno.ENOTCONN:
+        if answer is None:
             return None
+        gate, number, common, code, status, found, tokens, text = answer
+        if gate is None:
+            if code == -errno.ENOTCONN:
+                return None
+            raise KvrailError(-code, text)
         if request is None:
-            request = _Request(tokens, Session._of(registration, request_id, address))
+            request = _Request(tokens, Session._of(registration, request_id, gate))
         if number == 0:
             raise KvrailError(-code, text)
         ticket = Ticket(request.session, number, None) if code == -errno.ETIMEDOUT and status == 0 else None
@@ -320,7 +327,7 @@ class KvrailConnector:
             return None
         if new:
             self._add(request_id, request)
-        if token_ids is not None:
+        if token_ids is not None and len(token_ids) > len(request.tokens):
             self._extend(request, token_ids, common)
         if code and ticket is None:
             raise KvrailError(-code, text, status)
@@ -374,12 +381,6 @@ class KvrailConnector:
         if len(token_ids) > len(request.tokens):
             alike = common == len(request.tokens)
             request.tokens = request.tokens.continued(token_ids) if alike else Tokens(token_ids)
-
-    def _settle(self, request: _Request, found: int, matched: int) -> None:
-        """All ranks know what they agreed on: what rank 0 has locked beyond is let go, for all of them."""
-        request.matched, request.locked = matched, matched > 0
-        if found > matched:
-            self._free(request, matched, found, all_ranks=True)
 
     def _free(self, request: _Request, begin: int, end: int, all_ranks: bool = False) -> None:
         """Whole chunks of tokens begin .. end."""
