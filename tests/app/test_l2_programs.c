@@ -185,14 +185,29 @@ static void find_temporary(char *path, size_t size)
 	assert_int_not_equal(path[0], '\0');
 }
 
-static void assert_page_says(const char *path, const char *words)
+static void assert_page_has(const char *path, int code, const char *words)
 {
 	struct text page = { 0 };
 
-	assert_int_equal(http_ask(server.port, "GET", path, "", &page), 200);
+	assert_int_equal(http_ask(server.port, "GET", path, "", &page), code);
 	if (!strstr(page.bytes, words))
 		fail_msg("%s does not say '%s': %s", path, words, page.bytes);
 	text_fini(&page);
+}
+
+static void assert_page_says(const char *path, const char *words)
+{
+	assert_page_has(path, 200, words);
+}
+
+/* The place cannot write: where its temporary files were there is a file. */
+static void make_sick(const char *temporary)
+{
+	on_each_file(temporary, remove_it);
+	assert_int_equal(rmdir(temporary), 0);
+	write_file(temporary, "in the way", 0600);
+	(void)replay();
+	server_process_await_log(&server, "is read only (Not a directory)", 1);
 }
 
 /* Ready all the same, and everybody who looks is told (pitfalls B08, O04). */
@@ -207,11 +222,7 @@ static void a_sick_place_is_shown_and_taken_in_again_when_it_is_well(void **stat
 	assert_page_says("/readyz", "ready\n");
 	assert_page_says("/metrics", "kvrail_degraded 0\n");
 	find_temporary(temporary, sizeof(temporary));
-	on_each_file(temporary, remove_it);
-	assert_int_equal(rmdir(temporary), 0);
-	write_file(temporary, "in the way", 0600);
-	(void)replay();
-	server_process_await_log(&server, "is read only (Not a directory)", 1);
+	make_sick(temporary);
 	assert_page_says("/readyz", "ready, degraded: L2 place file:");
 	assert_page_says("/status", "\"health\":\"read-only\"");
 	assert_page_says("/metrics", ",for=\"read\"} 1\n");
@@ -223,6 +234,34 @@ static void a_sick_place_is_shown_and_taken_in_again_when_it_is_well(void **stat
 	text_fini(&out);
 	/* What is there is read. */
 	assert_true(replay() > 0);
+	assert_int_equal(unlink(temporary), 0);
+	server_process_await_log(&server, "is well again", 1);
+	assert_page_says("/readyz", "ready\n");
+	stop();
+}
+
+/* Who asked for it has 503, and only where readiness is meant: the process lives (pitfalls O04). */
+static void a_sick_place_makes_the_server_unready_where_that_is_asked_for(void **state)
+{
+	struct text out = { 0 };
+	char temporary[512], place[128];
+
+	(void)state;
+	snprintf(place, sizeof(place), "file:%s/sick?size=512MiB&reserve=0", directory);
+	SERVER_START(&server, "--l2", place, "--l2-sick-after", "2", "--ready-needs-l2");
+	assert_page_says("/readyz", "ready\n");
+	assert_page_says("/metrics", "kvrail_ready 1\n");
+	find_temporary(temporary, sizeof(temporary));
+	make_sick(temporary);
+	assert_page_has("/readyz", 503, "not ready: L2 place file:");
+	assert_page_has("/readyz", 503, "(Not a directory)\n");
+	assert_page_says("/healthz", "ok\n");
+	assert_page_says("/metrics", "kvrail_ready 0\n");
+	assert_page_says("/metrics", "kvrail_degraded 1\n");
+	assert_page_says("/status", "\"ready\":false,\"not_ready\":\"L2 place file:");
+	assert_int_equal(PROCESS_RUN("kvrailctl", &out, NULL, "status", "--http", server.url), 0);
+	assert_non_null(strstr(out.bytes, "NOT READY"));
+	text_fini(&out);
 	assert_int_equal(unlink(temporary), 0);
 	server_process_await_log(&server, "is well again", 1);
 	assert_page_says("/readyz", "ready\n");
@@ -288,6 +327,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_l1_evicts_is_found_again_and_by_the_next_server_too),
 		cmocka_unit_test(a_sick_place_is_shown_and_taken_in_again_when_it_is_well),
+		cmocka_unit_test(a_sick_place_makes_the_server_unready_where_that_is_asked_for),
 		cmocka_unit_test(the_operator_clears_l1_or_all),
 		cmocka_unit_test(a_place_that_cannot_be_used_is_named_with_the_reason),
 	};

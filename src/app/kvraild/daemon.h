@@ -89,7 +89,7 @@ struct daemon {
 	int seen_leave, seen_reload;
 	bool forced;   /* it left before all had ended */
 	bool lost_gpu; /* it leaves for that: --gpu-lost leave */
-	char not_ready[256];
+	char not_ready[512];
 	int stop;
 };
 

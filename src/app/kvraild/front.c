@@ -148,6 +148,23 @@ static void part_http_slept(void *context)
 	http_slept(context);
 }
 
+/* Alone when it is asked for: L1 serves without L2. */
+static const char *l2_not_ready(struct daemon *daemon, uint64_t now_ns)
+{
+	struct text words = { NULL, 0, 0, false };
+	const char *why = NULL;
+
+	if (!daemon->settings->ready_needs_l2)
+		return NULL;
+	if (status_degraded(&daemon->sources, now_ns, &words)) {
+		text_copy(daemon->not_ready, sizeof(daemon->not_ready),
+			words.failed ? "a place of L2 does not work" : words.bytes);
+		why = daemon->not_ready;
+	}
+	text_fini(&words);
+	return why;
+}
+
 const char *daemon_not_ready(void *context, uint64_t now_ns)
 {
 	struct daemon *daemon = context;
@@ -159,7 +176,7 @@ const char *daemon_not_ready(void *context, uint64_t now_ns)
 		return "draining, the server is about to leave";
 	loop = watchdog_stalled(&daemon->watchdog, now_ns, &for_ns);
 	if (!loop)
-		return NULL;
+		return l2_not_ready(daemon, now_ns);
 	snprintf(daemon->not_ready, sizeof(daemon->not_ready), "thread %s has made no turn for %s", loop_name(loop),
 		text_time(text, for_ns));
 	return daemon->not_ready;

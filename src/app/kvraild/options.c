@@ -100,6 +100,8 @@ static const struct option_spec specs[] = {
 		"failures in a row after which a place is taken out, until a probe shows that it works again" },
 	{ "l2-timeout", OPTION_TIME, AT(l2_timeout_ns), 0, "10s", "10ms", "1h", "L2",
 		"a place that has not answered anything for so long is taken out, too" },
+	{ "ready-needs-l2", OPTION_BOOL, AT(ready_needs_l2), 0, "no", NULL, NULL, "L2",
+		"/readyz says 503, with the reason, while a place is out or read-only; no: it says 200 and that the server is degraded" },
 
 	{ "cores", OPTION_TEXT, TEXT(cores), "auto", NULL, NULL, "Cores",
 		"cores to pin threads to, as 2-5,8: the last one is the management core's, the others poll; of one core: both. auto: what "
