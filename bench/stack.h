@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "kvrail.h"
@@ -80,7 +81,7 @@ class Stack
 		path_ = directory_ + "/kvrail.sock";
 		make_server(l1_bytes, slice_bytes);
 		start_threads();
-		open_client();
+		client = connect();
 	}
 	~Stack()
 	{
@@ -105,6 +106,24 @@ class Stack
 			loop_wake(loop_);
 		else
 			std::this_thread::sleep_for(std::chrono::milliseconds(2));
+	}
+
+	// Another client of this server, the caller's to close before the stack goes.
+	kvr_client *connect()
+	{
+		const std::string url = "unix:" + path_;
+		kvr_options options = KVR_OPTIONS_INIT;
+		kvr_client *opened;
+
+		options.url = url.c_str();
+		options.name = "bench";
+		must(kvr_open(&options, &opened), "kvr_open");
+		return opened;
+	}
+	// Of the serving thread: time of turns that found work.
+	uint64_t busy_ns() const
+	{
+		return kvr_load_relaxed(&loop_counters(loop_)->busy_ns);
 	}
 
 	kvr_client *client = nullptr;
@@ -183,16 +202,6 @@ class Stack
 		}
 		close(listener);
 	}
-	void open_client()
-	{
-		const std::string url = "unix:" + path_;
-		kvr_options options = KVR_OPTIONS_INIT;
-
-		options.url = url.c_str();
-		options.name = "bench";
-		must(kvr_open(&options, &client), "kvr_open");
-	}
-
 	std::string directory_, path_;
 	control_tenant tenant_ = {};
 	l1_area area_ = {};
