@@ -6,6 +6,7 @@ Without --url it starts a server of its own ($KVRAIL_PROGRAMS/kvraild), on these
 (its build/python/lib), whose rounds take turns with ours. Prompts are random, so that no two share a chunk unless they are to:
   hit         lookup_kv of a prompt that is stored whole, by a request that has never been seen here: reading the list, hashing, LOOKUP
   next turn   lookup_kv of a prompt that goes on from the last one by 200 tokens, and was made just now, as engines get it from another process
+  vLLM's turn the same of vLLM's connector: get_num_new_matched_tokens
   compare     of it, comparing the tokens with the last turn's alone, once more with new ints
   another     lookup_kv of the same prompt by further requests, one right after the other: what is left when caches are warm
   again       lookup_kv of the same request once more, as the waiting queue does
@@ -31,6 +32,7 @@ from typing import Any, Callable, Dict, List, Optional
 import numpy
 
 import kvrail
+from kvrail.planner import Planner
 from kvrail.sglang import KvrailConnector, StoreMetadata
 
 PAGE = 64
@@ -62,6 +64,7 @@ class Bench:
         pools = [[numpy.zeros((slots, 1, 8), dtype=numpy.int8)] for _ in range(2)]  # 16 bytes a token: this is not about copying
         os.environ.setdefault("KVRAIL_KV_DTYPE", "int8")
         self.connector = KvrailConnector(SimpleNamespace(model_path="bench"), 1, 0, PAGE, url, 0, *pools)
+        self.planner = Planner(self.connector._link, self.connector._registration, PAGE, True, True, lambda request: None, 0.1)
         self.slots = numpy.arange(PAGE, PAGE + tokens + 1024, dtype=numpy.int64)
         self.times: Dict[str, List[float]] = {}
         self.number = 0
@@ -107,6 +110,10 @@ class Bench:
             assert found == self.tokens // 256 * 256, found
             connector.release_pending(id)
             connector.end_session(id)
+            request = SimpleNamespace(request_id=self.id(), all_token_ids=made(self.fresh(prompt + self.prompt(200))), num_tokens=self.tokens + 200)
+            found = self.measure(f"vLLM's turn, {kind}", lambda: self.planner.matched_tokens(request, 0))[0]
+            assert found == self.tokens // 256 * 256, found
+            self.planner.finished(request)
             again = made(self.fresh(prompt))
             self.measure(f"compare, {kind}", lambda: tokens.common(again))
         for _ in range(5):

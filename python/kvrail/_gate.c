@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <kvrail.h>
+#include <math.h>
 
 struct gate {
 	PyObject_HEAD PyObject *handle, *refuse; /* cffi's pointer, NULL: not asked for yet; what makes the exception */
@@ -195,7 +196,7 @@ PyTypeObject gate_type = {
 
 /* ---- ask ---- */
 
-#define ASK_WAIT_NS 100000000u /* so that a signal's handler is not kept waiting */
+#define ASK_WAIT_MAX 0.1 /* seconds: a signal's handler is not kept waiting */
 
 PyObject *ask_bind(PyObject *module, PyObject *arguments)
 {
@@ -221,6 +222,7 @@ struct question {
 	struct source *source;      /* NULL: nothing is compared */
 	Py_ssize_t common;          /* how many of the tokens are the source's; -1: that can't be said */
 	kvr_ticket ticket;
+	double wait; /* seconds */
 	unsigned int registration;
 	int error;
 	struct kvr_result result;
@@ -271,7 +273,8 @@ static void question_run(struct question *question)
 	if (question->error)
 		return;
 	thread = PyEval_SaveThread();
-	question->error = library.wait(question->client->pointer, question->ticket, ASK_WAIT_NS, &question->result);
+	question->error = library.wait(
+		question->client->pointer, question->ticket, (uint64_t)(question->wait * 1e9), &question->result);
 	PyEval_RestoreThread(thread);
 }
 
@@ -313,9 +316,11 @@ static int question_parse(struct question *question, PyObject *arguments, PyObje
 {
 	PyObject *session;
 
-	if (!PyArg_ParseTuple(arguments, "O!OIszOSO:ask", &gate_type, &question->client, &session,
-		    &question->registration, &question->id, &question->salt, known, &question->digests, object))
+	if (!PyArg_ParseTuple(arguments, "O!OIszOSOd:ask", &gate_type, &question->client, &session,
+		    &question->registration, &question->id, &question->salt, known, &question->digests, object,
+		    &question->wait))
 		return -1;
+	question->wait = fmax(0, fmin(question->wait, ASK_WAIT_MAX));
 	if (session != Py_None)
 		question->gate = (struct gate *)session;
 	if ((question->gate && !PyObject_TypeCheck(session, &gate_type)) || !library.wait ||

@@ -312,12 +312,12 @@ static PyMethodDef module_methods[] = {
 		"whole pages in order; ValueError otherwise." },
 	{ "bind", ask_bind, METH_VARARGS, "bind(...): where the library's functions are, for ask()." },
 	{ "ask", ask, METH_VARARGS,
-		"ask(client's gate, session's gate or None, registration, id, salt, known, digests, source) -> (session's gate "
+		"ask(client's gate, session's gate or None, registration, id, salt, known, digests, source, seconds) -> (session's gate "
 		"or None, ticket, common, error, status, found, tokens, text) or None: sends the LOOKUP of a prompt, in a new "
 		"session or in this one, and compares its tokens with the source's, if there is one, while the server looks. "
 		"known: Tokens; or a History, which guesses them and their digests, and None is returned when it can't. "
 		"common: how many are the same, -1: that can't be said. error -ENOTCONN: there is no server, and nothing has "
-		"happened; -ETIMEDOUT with status 0: the ticket must be waited for." },
+		"happened; -ETIMEDOUT with status 0, after so many seconds and a tenth at most: the ticket must be waited for." },
 	{ NULL, NULL, 0, NULL },
 };
 

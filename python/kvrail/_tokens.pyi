@@ -51,4 +51,5 @@ def ask(
     known: Union[Tokens, History],
     digests: bytes,
     source: Optional[Source],
+    seconds: float,
 ) -> Optional[tuple[Optional[Gate], int, int, int, int, int, Tokens, str]]: ...

@@ -7,12 +7,13 @@ ends the session. A request loads once: when it comes back, its load has failed 
 """
 from __future__ import annotations
 
+import errno
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Union
 
-from ._tokens import Tokens
+from ._tokens import History, Tokens, ask
 from .client import Registration, Session
 from .engine import LOOKUP_SECONDS, Link, session_id
 from .errors import KvrailError
@@ -73,6 +74,13 @@ class _Request:
     stores: int = 0
 
 
+def token_ids(request: Any) -> Any:
+    """As a list where there is one: vLLM's view of its own hands out copies."""
+    ids = request.all_token_ids
+    inner = getattr(ids, "_x", None)
+    return inner if type(inner) is list else ids
+
+
 class Planner:
     """salt: what keeps a request's chunks apart from those of others with the same tokens; ValueError: it must not be
     cached."""
@@ -104,7 +112,7 @@ class Planner:
     def matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[Optional[int], bool]:
         state = self._state(request)
         if state is None or state.loads > 0:
-            return 0, False
+            return 0, False  # it is not cached; or it has loaded before
         if state.matched is None:
             self._ask(state)
             if state.matched is None:
@@ -126,19 +134,77 @@ class Planner:
         if state is not None or request.request_id in self._refused:
             return state
         try:
-            salt = self._salt(request)
-            tokens = Tokens(request.all_token_ids)
-            session = self._registration.session(self._session_id(request.request_id), salt)
-            self._link.chain(session, tokens)
+            salt, ids = self._salt(request), token_ids(request)
+            state = self._ask_early(request, salt, ids) if self._link.answers else None
+            if state is None:
+                tokens = Tokens(ids)
+                session = self._registration.session(self._session_id(request.request_id), salt)
+                self._link.chain(session, tokens)
+                state = _Request(request, salt, session, tokens)
         except Exception as error:
             self._link.warn("a request is not cached: %s", error)
             self._refused.add(request.request_id)
             return None
-        state = self._requests[request.request_id] = _Request(request, salt, session, tokens)
+        self._requests[request.request_id] = state
         return state
 
     def _session_id(self, request_id: str) -> str:
         return session_id(f"{self._instance} {request_id}")
+
+    def _ask_early(self, request: Any, salt: Optional[str], ids: Any) -> Optional[_Request]:
+        """The request with its LOOKUP under way, or answered, by one call into the library; of a known prompt's tokens
+        before they are compared. None: that can't be, and nothing has happened."""
+        if len(ids) < self._chunk:
+            return None
+        history, id = self._link.history, request.request_id
+        state = self._ask_about(request, salt, self._session_id(id), history, b"", ids)
+        if state is not None or not self._link.healthy:
+            return state
+        tokens = Tokens(ids)
+        # Another session than a wrong guess's, which may not have ended yet.
+        return self._ask_about(request, salt, self._session_id(f"{id} itself"), tokens, history.find(tokens) or b"", None)
+
+    def _ask_about(
+        self, request: Any, salt: Optional[str], id: str, known: Union[Tokens, History], digests: bytes, ids: Any
+    ) -> Optional[_Request]:
+        """Asks about these Tokens, or those that the history guesses, and compares them with the ids, if there are such,
+        while the server looks. None: there is no guess, they are others, or it can't be asked."""
+        registration = self._registration
+        asked = time.monotonic()
+        answer = ask(
+            self._link.client._gate, None, registration.number, id, salt or None, known, digests, ids, self._patience
+        )
+        if answer is None:
+            return None
+        gate, number, common, code, status, found, tokens, text = answer
+        if gate is None or number == 0:
+            return None
+        state = _Request(request, salt, Session._of(registration, id, gate), tokens, asked=asked, locked=True)
+        if code == -errno.ETIMEDOUT and status == 0:
+            state.ticket = Ticket(state.session, number, None)
+        if ids is not None and common < len(ids) // self._chunk * self._chunk:
+            self._forget(state)
+            return None
+        if code == 0:
+            self._answered(state, found)
+        elif state.ticket is None:
+            self._link.warn("a lookup failed: %s", text)
+            state.matched = 0
+        return state
+
+    def _answered(self, state: _Request, tokens: int) -> None:
+        state.matched, state.stored, state.locked = tokens, tokens // self._chunk, tokens > 0
+        state.ticket = None
+
+    def _forget(self, state: _Request) -> None:
+        """Lets go of all that it has on the server. What is still under way goes with its answer."""
+        try:
+            if state.ticket is not None:
+                self._link.later(state.ticket)
+            self._link.later(state.session.submit_end())
+            state.session.close()
+        except KvrailError:
+            pass  # requests of it are under way; or the connection is lost, and all that it held
 
     def _ask(self, state: _Request) -> None:
         try:
@@ -153,9 +219,7 @@ class Planner:
             else:
                 result = state.ticket.poll()
             if result is not None:
-                state.matched = state.stored = 0
-                state.matched, state.stored, state.locked = result.tokens, result.chunks, result.chunks > 0
-                state.ticket = None
+                self._answered(state, result.tokens)
             elif time.monotonic() - state.asked > LOOKUP_SECONDS:
                 self._link.suspect()
                 state.ticket.cancel()
@@ -255,7 +319,7 @@ class Planner:
             return
         try:
             if len(state.tokens) < whole * self._chunk:
-                tokens = Tokens(state.request.all_token_ids)
+                tokens = state.tokens.continued(token_ids(state.request))
                 self._link.chain(state.session, tokens)
                 state.tokens = tokens
             digests = state.session.digests()[: 32 * whole]
@@ -278,12 +342,9 @@ class Planner:
         try:
             if len(state.tokens) // self._chunk > 0:
                 self._link.remember(state.session, state.tokens)
-            if state.ticket is not None:
-                self._link.later(state.ticket)
-            self._link.later(state.session.submit_end())
-            state.session.close()
         except KvrailError:
-            pass  # requests of it are under way; or the connection is lost, and all that it held
+            pass
+        self._forget(state)
         return state.stores > 0
 
     def clear(self) -> bool:

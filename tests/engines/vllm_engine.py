@@ -7,7 +7,7 @@ import enum
 import time
 import traceback
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy
 from conversations import Request, fingerprints, kv_of, next_token
@@ -26,13 +26,30 @@ class Status(enum.Enum):
     FINISHED = 5
 
 
+class ConstantList(Sequence[int]):
+    """How vLLM shows a request's tokens to others: a view of its list."""
+
+    def __init__(self, tokens: List[int]) -> None:
+        self._x = tokens
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._x[at]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._x)
+
+
 class VllmRequest:
     """The fields that the connector reads, and the engine's own."""
 
     def __init__(self, request: Request) -> None:
         self.request_id = request.id
         self.prompt = list(request.tokens)
-        self.all_token_ids = list(request.tokens)
+        self.tokens = list(request.tokens)
+        self.all_token_ids = ConstantList(self.tokens)
         self.output = request.output
         self.status = Status.WAITING
         self.num_computed_tokens = 0
@@ -46,7 +63,7 @@ class VllmRequest:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.all_token_ids)
+        return len(self.tokens)
 
 
 def config(url: str, tp: int, rank: int, mla: bool, extra: Dict[str, Any], blocks: int) -> Tuple[Any, Any]:
@@ -371,12 +388,12 @@ class Engine:
             if there == 0:
                 self.pool.release(request.blocks)
                 request.blocks = []
-            self.pool.note(request.all_token_ids, request.cache_salt, request.blocks, request.num_computed_tokens)
+            self.pool.note(request.tokens, request.cache_salt, request.blocks, request.num_computed_tokens)
             request.status = Status.WAITING
         local: List[int] = []
         external, later = 0, False
         if request.num_computed_tokens == 0:
-            local = self.pool.find(request.all_token_ids, request.cache_salt)
+            local = self.pool.find(request.tokens, request.cache_salt)
             external, later = self.connector.get_num_new_matched_tokens(request, len(local) * BLOCK)
             if external is None:
                 return False
@@ -399,7 +416,7 @@ class Engine:
         request.external = external
         if external:
             begin = len(local) * BLOCK
-            self.loading_now[request.request_id] = (list(request.all_token_ids), list(request.blocks), begin, begin + external)
+            self.loading_now[request.request_id] = (list(request.tokens), list(request.blocks), begin, begin + external)
         if later:
             request.status = Status.WAITING_FOR_REMOTE_KVS
             self.loading[request.request_id] = True
@@ -421,7 +438,7 @@ class Engine:
         for id, count in self.output.num_scheduled_tokens.items():
             request = self.requests[id]
             begin = request.num_computed_tokens
-            work.append((list(request.all_token_ids), list(request.blocks), begin, begin + count))
+            work.append((list(request.tokens), list(request.blocks), begin, begin + count))
         for pipe in self.pipes:
             pipe.send((metadata, work, set(self.finished), dict(self.loading_now), self.checks))
         self.finished, self.checks = set(), []
@@ -470,13 +487,13 @@ class Engine:
             self.numbers["loaded"] += request.external
             request.external = 0
         request.num_computed_tokens += count
-        self.pool.note(request.all_token_ids, request.cache_salt, request.blocks, request.num_computed_tokens)
+        self.pool.note(request.tokens, request.cache_salt, request.blocks, request.num_computed_tokens)
         if request.num_computed_tokens < request.num_tokens:
             return
         if request.num_tokens - request.num_prompt_tokens < request.output:
-            request.all_token_ids.append(next_token(request.all_token_ids))
+            request.tokens.append(next_token(request.tokens))
             return
-        self.checks.append((f"end of {request.request_id}", list(request.all_token_ids), list(request.blocks), request.num_computed_tokens))
+        self.checks.append((f"end of {request.request_id}", list(request.tokens), list(request.blocks), request.num_computed_tokens))
         self.numbers["finished"] += 1
         self.finish(request)
 

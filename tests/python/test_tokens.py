@@ -119,24 +119,24 @@ def test_a_lookup_is_asked_with_gates_and_with_tokens_or_a_history() -> None:
     refuse = lambda foreign: ValueError("closed")  # noqa: E731
     gate = Gate(None, 0, refuse)
     for arguments in (
-        (None, None, 0, "id", None, Tokens([1]), b"", None),
-        (gate, 7, 0, "id", None, Tokens([1]), b"", None),
-        (gate, None, 0, "id", None, [1], b"", None),
-        (gate, None, 0, "id", None, Tokens(), b"", None),
-        (gate, None, 0, "id", None, Tokens([1]), "", None),
-        (gate, None, 0, "id", None, Tokens([1]), b"", 7),
+        (None, None, 0, "id", None, Tokens([1]), b"", None, 0.1),
+        (gate, 7, 0, "id", None, Tokens([1]), b"", None, 0.1),
+        (gate, None, 0, "id", None, [1], b"", None, 0.1),
+        (gate, None, 0, "id", None, Tokens(), b"", None, 0.1),
+        (gate, None, 0, "id", None, Tokens([1]), "", None, 0.1),
+        (gate, None, 0, "id", None, Tokens([1]), b"", 7, 0.1),
     ):
         with pytest.raises(TypeError):
             ask(*arguments)
     history = History(4, 1 << 20)
-    assert ask(gate, None, 0, "id", None, history, b"", list(range(8))) is None  # nothing to guess from
+    assert ask(gate, None, 0, "id", None, history, b"", list(range(8)), 0.1) is None  # nothing to guess from
     history.remember(Tokens(range(8)), digests(2))
-    assert ask(gate, None, 0, "id", None, history, b"", None) is None  # nor what
+    assert ask(gate, None, 0, "id", None, history, b"", None, 0.1) is None  # nor what
     gate.close()
     with pytest.raises(ValueError, match="closed"):
-        ask(gate, None, 0, "id", None, history, b"", list(range(8)))
+        ask(gate, None, 0, "id", None, history, b"", list(range(8)), 0.1)
     with pytest.raises(TypeError):
-        ask(gate, None, 0, "id", None, history, b"", [*range(8), "x"])
+        ask(gate, None, 0, "id", None, history, b"", [*range(8), "x"], 0.1)
     assert gate.calls == 0
 
 

@@ -131,6 +131,71 @@ def test_a_full_hit_leaves_the_last_token_and_is_reported_once(vllm: Vllm) -> No
     vllm.until(lambda: vllm.held() == 0)
 
 
+def test_the_next_turn_is_asked_about_before_its_tokens_are_compared(vllm: Vllm) -> None:
+    vllm.store(TOKENS)
+    history = vllm.scheduler._link.history
+    for turn, more in enumerate(([], [5], [5, 6], list(range(2 * CHUNK)))):
+        request = vllm.request(f"turn {turn}", TOKENS + more + [1])
+        hits, misses = history.hits, history.misses
+        assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (len(TOKENS), True)
+        assert (history.hits, history.misses) == (hits + 1, misses)
+        vllm.alloc(request, [], 0)
+        vllm.scheduler.request_finished(request, [])
+    vllm.until(lambda: vllm.held() == 0)
+
+
+@pytest.mark.parametrize("wrong", [1, CHUNK + 3, 14 * CHUNK + 1])
+def test_a_prompt_that_only_seems_to_go_on_from_another_has_what_is_its_own(vllm: Vllm, wrong: int) -> None:
+    known = list(range(3000, 3000 + 15 * CHUNK))
+    vllm.store(known)
+    other = list(known)
+    other[wrong] += 1
+    request = vllm.request("other", other + [1])
+    hits = vllm.scheduler._link.history.hits
+    assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (wrong // CHUNK * CHUNK, wrong >= CHUNK)
+    assert vllm.scheduler._link.history.hits == hits + 1, "it was not taken for the other"
+    vllm.alloc(request, [], 0)
+    vllm.scheduler.request_finished(request, [])
+    vllm.until(lambda: vllm.held() == 0)
+
+
+@pytest.mark.parametrize("guessed", [False, True])
+def test_an_answer_that_takes_long_is_asked_for_again(server: Server, vllm: Vllm, guessed: bool) -> None:
+    vllm.store(TOKENS)
+    if not guessed:
+        vllm.scheduler._link.history.clear()
+    request = vllm.request("late", TOKENS + [1])
+    server.pause()
+    assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (None, False)
+    assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (None, False)
+    server.resume()
+    answers: List[Any] = []
+    vllm.until(lambda: answers.append(vllm.scheduler.get_num_new_matched_tokens(request, 0)) or answers[-1][0] is not None)
+    assert answers[-1] == (len(TOKENS), True)
+    vllm.scheduler.request_finished(request, [])
+    vllm.until(lambda: vllm.held() == 0)
+
+
+def test_tokens_that_are_a_view_of_a_list_are_read_from_it(vllm: Vllm) -> None:
+    class ConstantList:
+        def __init__(self, tokens: List[int]) -> None:
+            self._x = tokens
+
+        def __len__(self) -> int:
+            return len(self._x)
+
+        def __iter__(self) -> Any:
+            raise AssertionError("token by token")
+
+    vllm.store(TOKENS)
+    request = vllm.request("view", TOKENS + [1])
+    request.all_token_ids = ConstantList(TOKENS + [1])
+    assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (len(TOKENS), True)
+    vllm.alloc(request, [], 0)
+    vllm.scheduler.request_finished(request, [])
+    vllm.until(lambda: vllm.held() == 0)
+
+
 def test_blocks_that_vllm_has_are_not_written(vllm: Vllm) -> None:
     vllm.store(TOKENS)
     request = vllm.request("r", TOKENS + [1, 2, 3])

@@ -40,6 +40,8 @@ from ..ticket import Ticket
 # Requests that SGLang has not ended: aborted ones may never be. The oldest is ended in their place.
 REQUESTS_MAX = 4096
 
+_WAIT_SECONDS = 0.1  # of a call into the library; what takes longer is waited for as a ticket
+
 Agree = Callable[[Sequence[int]], Sequence[int]]
 
 
@@ -308,7 +310,7 @@ class KvrailConnector:
         registration, new = self._registration, request is None
         session = None if request is None else request.session._gate
         answer = ask(
-            self._link.client._gate, session, registration.number, session_id(request_id), self._salt, known, digests, token_ids
+            self._link.client._gate, session, registration.number, session_id(request_id), self._salt, known, digests, token_ids, _WAIT_SECONDS
         )
         if answer is None:
             return None
