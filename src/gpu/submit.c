@@ -213,6 +213,9 @@ static uint64_t launch_kernel(struct gpu *gpu, struct gpu_slot *slot, const stru
 	void *parameters[] = { &ring, &first, &mask, &count, &measured.shift, &slot->arrivals, &slot->flag,
 		&slot->value };
 
+	/* No GPU can read that: it is lost. */
+	if (fault_point("gpu_submit/list"))
+		ring = NULL;
 	/* No more blocks than have something to do. */
 	blocks = ((count << measured.shift) + threads / 32 - 1) / (threads / 32);
 	if (blocks > options->blocks)

@@ -158,15 +158,11 @@ static void an_engine_that_is_killed_leaves_no_memory_mapped(void **state)
 	assert_true(server_process_clean(&server));
 }
 
-static void start_and_lose_the_gpu(struct server_process *server, const char *how)
+static void start_to_lose_the_gpu(struct server_process *server, const char *how)
 {
-	struct text out = { 0 };
-
 	setenv("FAKE_CUDA_BREAK_AFTER", "3", 1);
 	SERVER_START(server, "--gpu", "on", "--l1-size", "64MiB", "--gpu-lost", how, "--drain-timeout", "60s");
 	unsetenv("FAKE_CUDA_BREAK_AFTER");
-	assert_int_not_equal(run_engine(server, "check", &out), 0);
-	text_fini(&out);
 }
 
 static void a_server_that_lost_a_gpu_serves_on_without_it(void **state)
@@ -175,7 +171,10 @@ static void a_server_that_lost_a_gpu_serves_on_without_it(void **state)
 	struct text out = { 0 };
 
 	(void)state;
-	start_and_lose_the_gpu(&server, "serve");
+	start_to_lose_the_gpu(&server, "serve");
+	assert_int_not_equal(run_engine(&server, "check", &out), 0);
+	text_fini(&out);
+	memset(&out, 0, sizeof(out));
 	assert_true(page_has(&server, "/metrics", "kvrail_gpu_lost{gpu=\"0\",pci=\"0001:1a:01.0\"} 1\n"));
 	assert_true(page_has(&server, "/status", "\"failed\":true"));
 	assert_int_equal(run_engine(&server, "check", &out), 1);
@@ -191,7 +190,10 @@ static void a_server_that_leaves_for_a_lost_gpu_is_followed_by_one_that_uses_it(
 	struct text out = { 0 };
 
 	(void)state;
-	start_and_lose_the_gpu(&server, "leave");
+	start_to_lose_the_gpu(&server, "leave");
+	assert_int_not_equal(run_engine(&server, "check", &out), 0);
+	text_fini(&out);
+	memset(&out, 0, sizeof(out));
 	assert_int_equal(server_process_stop(&server, 0), 1); /* by itself */
 	assert_int_equal(server_process_logged(&server, "leaving, as --gpu-lost says"), 1);
 	assert_true(server_process_clean(&server));
@@ -200,6 +202,37 @@ static void a_server_that_leaves_for_a_lost_gpu_is_followed_by_one_that_uses_it(
 	text_fini(&out);
 	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
 	assert_true(server_process_clean(&server));
+}
+
+/* The engine is one process; it finds whichever server there is by the same name. */
+static void an_engine_lives_on_with_the_server_that_follows(void **state)
+{
+	struct server_process servers[2], named;
+	struct text out = { 0 };
+	char path[] = "/tmp/kvrail-again-XXXXXX", said[64];
+	pid_t engine;
+
+	(void)state;
+	assert_non_null(mkdtemp(path));
+	snprintf(said, sizeof(said), "%s/said", path);
+	snprintf(named.socket, sizeof(named.socket), "%s/sock", path);
+	start_to_lose_the_gpu(&servers[0], "leave");
+	assert_int_equal(symlink(servers[0].socket, named.socket), 0);
+	engine = start_engine(&named, "again", said);
+	assert_int_equal(server_process_stop(&servers[0], 0), 1);
+	SERVER_START(&servers[1], "--gpu", "on", "--l1-size", "64MiB");
+	unlink(named.socket);
+	assert_int_equal(symlink(servers[1].socket, named.socket), 0);
+	assert_int_equal(engine_ends(engine), 0);
+	read_file(said, &out);
+	assert_non_null(strstr(out.bytes, "again: right after "));
+	text_fini(&out);
+	unlink(said);
+	unlink(named.socket);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(server_process_stop(&servers[1], SIGTERM), 0);
+	assert_true(server_process_clean(&servers[0]));
+	assert_true(server_process_clean(&servers[1]));
 }
 
 /* pitfalls L08 */
@@ -248,6 +281,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_server_that_lost_a_gpu_serves_on_without_it, with_fake, without_fake),
 		cmocka_unit_test_setup_teardown(
 			a_server_that_leaves_for_a_lost_gpu_is_followed_by_one_that_uses_it, with_fake, without_fake),
+		cmocka_unit_test_setup_teardown(
+			an_engine_lives_on_with_the_server_that_follows, with_fake, without_fake),
 		cmocka_unit_test_setup_teardown(
 			a_server_that_uses_no_gpus_says_so_to_the_client, with_fake, without_fake),
 		cmocka_unit_test(without_a_gpu_auto_serves_and_on_does_not_start),

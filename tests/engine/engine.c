@@ -151,8 +151,8 @@ int main(int count, char **arguments)
 		const char *name;
 		int (*run)(struct engine *engine);
 	} modes[] = { { "check", engine_run_check }, { "order", engine_run_order }, { "overlap", engine_run_overlap },
-		{ "export", engine_run_export }, { "loop", engine_run_loop }, { "bench", engine_run_bench },
-		{ "lanes", engine_run_lanes } };
+		{ "export", engine_run_export }, { "loop", engine_run_loop }, { "again", engine_run_again },
+		{ "bench", engine_run_bench }, { "lanes", engine_run_lanes } };
 	struct engine engine;
 
 	memset(&engine, 0, sizeof(engine));
@@ -163,6 +163,6 @@ int main(int count, char **arguments)
 		engine_open(&engine);
 		return modes[i].run(&engine);
 	}
-	fprintf(stderr, "usage: gpu_engine --server URL check|order|overlap|export|loop|bench|lanes\n");
+	fprintf(stderr, "usage: gpu_engine --server URL check|order|overlap|export|loop|again|bench|lanes\n");
 	return 2;
 }

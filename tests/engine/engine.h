@@ -5,6 +5,7 @@
  *   gpu_engine --server URL check        stores and retrieves in every layout; exit code 0: every word was right
  *   gpu_engine --server none export      dma-bufs of GPU memory, up to the descriptor
  *   gpu_engine --server URL loop         transfers without end (to be killed); prints "looping" when it has begun
+ *   gpu_engine --server URL again        stores and retrieves until it has failed and is right again; exit code 0: it was
  *   gpu_engine --server URL order        layers and marks on streams, no processor waiting in between; every word is checked
  *   gpu_engine --server URL overlap      loading and computing layer by layer beside one after the other
  *   gpu_engine --server URL bench        rates as ratios to contiguous pinned copies, requests of $ENGINE_MIB (256)
@@ -54,6 +55,7 @@ int engine_run_order(struct engine *engine);
 int engine_run_overlap(struct engine *engine);
 int engine_run_export(struct engine *engine);
 int engine_run_loop(struct engine *engine);
+int engine_run_again(struct engine *engine);
 int engine_run_bench(struct engine *engine);
 int engine_run_lanes(struct engine *engine);
 

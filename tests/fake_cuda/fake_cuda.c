@@ -257,7 +257,9 @@ static void do_list(const uint64_t *word)
 {
 	const struct piece *ring = (const struct piece *)(uintptr_t)word[0];
 
-	for (uint64_t i = 0; i < word[3]; i++) {
+	if (!reachable(word[0], (word[2] + 1) * sizeof(*ring)))
+		fake.broken = BROKEN;
+	for (uint64_t i = 0; i < word[3] && !fake.broken; i++) {
 		const struct piece *piece = &ring[(word[1] + i) & word[2]];
 
 		/* the kernel looks at no more tiles than that */

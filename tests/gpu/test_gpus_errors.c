@@ -218,6 +218,24 @@ static void a_flag_that_is_refused_is_asked_for_and_a_copy_goes_by_the_kernel(vo
 	close_rig(&rig);
 }
 
+static void a_list_that_can_not_be_read_loses_the_gpu(void **state)
+{
+	struct gpu_status status;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, true);
+	memset(rig.host, 0x7e, 4096);
+	fault_arm_name("gpu_submit/list", 1);
+	put(&rig, 0, 0, 4096, true);
+	assert_false(finish(&rig));
+	fault_arm(0);
+	assert_int_equal(device_bytes(&rig)[0], 0);
+	gpus_status(rig.gpus, 0, &status);
+	assert_non_null(strstr(status.failure, "FAKE_ILLEGAL_ADDRESS"));
+	close_rig(&rig);
+}
+
 static void a_launch_into_a_dead_context_loses_the_gpu(void **state)
 {
 	struct gpu_status status;
@@ -246,6 +264,7 @@ int main(void)
 		cmocka_unit_test(a_launch_without_memory_is_tried_again),
 		cmocka_unit_test(a_launch_without_memory_for_long_fails_and_the_gpu_goes_on),
 		cmocka_unit_test(a_flag_that_is_refused_is_asked_for_and_a_copy_goes_by_the_kernel),
+		cmocka_unit_test(a_list_that_can_not_be_read_loses_the_gpu),
 		cmocka_unit_test(a_launch_into_a_dead_context_loses_the_gpu),
 	};
 
