@@ -190,11 +190,17 @@ bool client_step(struct kvr_client *client, uint64_t now_ns)
 
 uint64_t client_next_ns(const struct kvr_client *client)
 {
+	uint64_t next_ns;
+
 	if (client->state == CONNECTION_DOWN)
 		return client->retry_ns;
 	if (client->state == CONNECTION_CLOSING)
 		return client->now_ns + KVR_MS;
-	return client->state < CONNECTION_READY ? client->attempt_ns : client_rails_next_ns(client);
+	next_ns = client->state < CONNECTION_READY ? client->attempt_ns : client_rails_next_ns(client);
+	/* Of what the device says of itself no descriptor tells. */
+	if (client->in_flight > 0 && client->device->driver->several_rails)
+		next_ns = kvr_min_u64(next_ns, client->now_ns + CLIENT_HEALTH_LOOK_NS);
+	return next_ns;
 }
 
 bool client_arm(struct kvr_client *client)

@@ -31,6 +31,8 @@ KVR_BEGIN_C
 #define CLIENT_REGISTRATIONS_MAX 64u
 #define CLIENT_CHUNK_TOKENS_MAX 65536u
 #define CLIENT_LOOK_NS KVR_MS /* how often a control stream is read that has nothing to say but its end */
+#define CLIENT_HOME_PATIENCE_NS (2 * KVR_SECOND) /* a connection outlives a port of ours that is down for less */
+#define CLIENT_HEALTH_LOOK_NS (500 * KVR_MS)
 #define CLIENT_BACKOFF_MIN_NS (100 * KVR_MS)
 #define CLIENT_BACKOFF_MAX_NS (5 * KVR_SECOND)
 
@@ -168,6 +170,8 @@ struct kvr_client {
 	uint32_t rail_count;
 	struct ibv_mr **rail_mrs; /* [region * (rail_count - 1) + rail - 1]; NULL with one rail */
 	uint32_t home;            /* device, cq and buffer_region are those of this rail */
+	uint32_t home_health;     /* its device's, when the connection was begun or when it was last looked at */
+	uint64_t home_down_ns;    /* since when its port is down; 0: it is not */
 	uint32_t rails_closing;
 	/* Replies that came while rails were closing: whoever reads one may reuse blocks that these may still write to. */
 	struct {
@@ -269,7 +273,11 @@ KVR_MUST_CHECK int client_rails_create(struct kvr_client *client);
 void client_rails_destroy(struct kvr_client *client);
 /* Requests go through this one from now on; while nothing is connected. */
 void client_rails_set_home(struct kvr_client *client, uint32_t home);
+/* Which device is home's after a loss: the next one that is up. */
+uint32_t client_rails_next_home(const struct kvr_client *client);
 bool client_rails_step(struct kvr_client *client);
+/* Loses the connection where home's device says that nothing comes through it any more. */
+bool client_rails_look_at_home(struct kvr_client *client);
 /* The server says of these (bits) that they have failed. */
 void client_rails_out(struct kvr_client *client, uint32_t numbers);
 /* The connection is lost: all fail. True when nothing comes through them any more, and they are gone. */

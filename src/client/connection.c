@@ -129,7 +129,7 @@ static bool connection_closing_step(struct kvr_client *client)
 	connection_plan_retry(client);
 	/* It may have been the device. */
 	if (client->rail_count > 1)
-		client_rails_set_home(client, (client->home + 1) % client->rail_count);
+		client_rails_set_home(client, client_rails_next_home(client));
 	return true;
 }
 
@@ -142,6 +142,8 @@ static bool connection_begin(struct kvr_client *client)
 	client->attempt_ns = client->now_ns + client->options.user->connect_timeout_ns;
 	client->state = CONNECTION_HELLO;
 	client->generation++;
+	client->home_health = kvr_load_relaxed(&client->device->health);
+	client->home_down_ns = verbs_is_up(client->device) ? 0 : client->now_ns;
 	error = client->options.connect(client->options.context, &client->stream);
 	if (error) {
 		connection_lose(client, error, "no connection to the server: %s", strerror(-error));
@@ -257,6 +259,8 @@ bool connection_step(struct kvr_client *client)
 	if (connection_rests(client))
 		return false;
 	client->look_ns = client->now_ns + CLIENT_LOOK_NS;
+	if (client_rails_look_at_home(client))
+		return true;
 	if (client->rail_count > 1)
 		busy |= client_rails_step(client);
 	busy |= connection_receive(client);

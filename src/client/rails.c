@@ -58,6 +58,7 @@ void client_rails_destroy(struct kvr_client *client)
 void client_rails_set_home(struct kvr_client *client, uint32_t home)
 {
 	client->home = home;
+	client->home_down_ns = 0;
 	client->device = client->rails[home].device;
 	client->cq = client->rails[home].cq;
 	client->buffer_region = client->rails[home].buffer_region;
@@ -139,6 +140,38 @@ bool client_rails_gone(struct kvr_client *client)
 	return client->rails_closing == 0;
 }
 
+bool client_rails_look_at_home(struct kvr_client *client)
+{
+	uint32_t word = kvr_load_relaxed(&client->device->health);
+	enum verbs_health health = verbs_health_of(word);
+
+	if (KVR_LIKELY(word == client->home_health && client->home_down_ns == 0))
+		return false;
+	if (word != client->home_health)
+		client->home_down_ns = health == VERBS_PORT_DOWN ? client->now_ns : 0;
+	client->home_health = word;
+	if (health == VERBS_LOST)
+		connection_lose(client, -ENODEV, "%s: the device is lost", client->device->name);
+	else if (health == VERBS_MOVED)
+		connection_lose(client, -ENETDOWN, "%s: its address has changed", client->device->name);
+	else if (client->home_down_ns > 0 && client->now_ns - client->home_down_ns >= CLIENT_HOME_PATIENCE_NS)
+		connection_lose(client, -ENETDOWN, "%s: its port is down", client->device->name);
+	else
+		return false;
+	return true;
+}
+
+uint32_t client_rails_next_home(const struct kvr_client *client)
+{
+	for (uint32_t i = 1; i < client->rail_count; i++) {
+		uint32_t next = (client->home + i) % client->rail_count;
+
+		if (verbs_is_up(client->rails[next].device))
+			return next;
+	}
+	return (client->home + 1) % client->rail_count;
+}
+
 uint32_t client_rails_wanted(const struct kvr_client *client)
 {
 	for (uint32_t i = 0; i < client->rail_count; i++) {
@@ -149,12 +182,25 @@ uint32_t client_rails_wanted(const struct kvr_client *client)
 	return UINT32_MAX;
 }
 
+/* Through a device of ours that is down nothing would come: not even asked for. */
+static void put_off_those_down(struct kvr_client *client)
+{
+	for (uint32_t i = 0; i < client->rail_count; i++) {
+		struct client_rail *rail = &client->rails[i];
+
+		if (i != client->home && rail->state == RAIL_DOWN && client->now_ns >= rail->retry_ns &&
+			!verbs_is_up(rail->device))
+			rail_plan_retry(client, rail);
+	}
+}
+
 bool client_rails_step(struct kvr_client *client)
 {
 	uint32_t before = client->rails_closing;
 
 	if (before > 0 && client_rails_gone(client))
 		queue_read_held(client);
+	put_off_those_down(client);
 	if (client_rails_wanted(client) != UINT32_MAX)
 		client->unsettled = true;
 	return client->rails_closing != before;

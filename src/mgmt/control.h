@@ -104,6 +104,7 @@ struct control_client_status {
 		uint32_t rail;
 		char device[64];
 		const char *state; /* "home", "probing", "live", "out" */
+		const char *why;   /* "out": the reason, as far as it is known; "" else */
 		uint64_t bytes;    /* of further ones */
 	} rails[WIRE_RAILS_MAX];
 };

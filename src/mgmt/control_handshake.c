@@ -184,12 +184,12 @@ static uint32_t control_choose_worker(
 
 	for (uint32_t i = 0; i < control->options.worker_count; i++) {
 		const struct verbs_device *device = worker_device(control->workers[i]);
-		uint32_t match = 1;
+		uint32_t match = verbs_is_up(device) ? 2 : 1;
 
 		if (strcmp(device->driver->name, client->driver) != 0)
 			continue;
-		/* One that can't be reached is refused with the device's own words. */
-		if (device->driver->match)
+		/* One that can't be reached is refused with the device's own words; nothing comes through one that is down. */
+		if (device->driver->match && verbs_is_up(device))
 			match += device->driver->match(device, request->address, request->address_length);
 		if (match > best_match ||
 			(match == best_match && control->worker_connections[i] < control->worker_connections[best])) {

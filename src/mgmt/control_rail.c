@@ -42,6 +42,8 @@ static uint32_t list_candidates(const struct control_client *client, const struc
 
 		if (match == 0 || device_taken(client, request->rail, i))
 			continue;
+		if (!verbs_is_up(device))
+			match = 1; /* behind those that work */
 		for (; place > 0 && candidates[place - 1].match < match; place--)
 			candidates[place] = candidates[place - 1];
 		candidates[place] = (struct candidate){ i, match };
@@ -185,6 +187,14 @@ void control_client_destroy_rails(struct control_client *client)
 	}
 }
 
+static const char *why_out(const struct connection_rail *rail)
+{
+	const char *why = kvr_load_relaxed(&rail->state) == CONNECTION_RAIL_FAILED ? kvr_load_relaxed(&rail->why)
+										   : NULL;
+
+	return why ? why : "";
+}
+
 uint32_t control_client_list_rails(
 	const struct control_client *client, struct control_rail_status rails[WIRE_RAILS_MAX])
 {
@@ -199,7 +209,7 @@ uint32_t control_client_list_rails(
 
 	if (client->state != CLIENT_CONNECTED)
 		return 0;
-	rails[count] = (struct control_rail_status){ .rail = connection->home_rail, .state = "home" };
+	rails[count] = (struct control_rail_status){ .rail = connection->home_rail, .state = "home", .why = "" };
 	text_copy(rails[count++].device, sizeof(rails[0].device), client->device->name);
 	for (uint32_t i = 0; i < WIRE_RAILS_MAX; i++) {
 		const struct connection_rail *rail = &connection->rails[i];
@@ -210,6 +220,7 @@ uint32_t control_client_list_rails(
 			continue;
 		rails[count] = (struct control_rail_status){ .rail = i,
 			.state = names[kvr_load_relaxed(&rail->state)],
+			.why = why_out(rail),
 			.bytes = kvr_load_relaxed(&rail->bytes) };
 		text_copy(rails[count++].device, sizeof(rails[0].device), device->name);
 	}

@@ -293,6 +293,8 @@ static void client_json(const struct control_client_status *client, uint64_t now
 		number(out, "rail", client->rails[i].rail);
 		string(out, "device", client->rails[i].device);
 		string(out, "state", client->rails[i].state);
+		if (client->rails[i].why[0])
+			string(out, "why", client->rails[i].why);
 		number(out, "bytes", client->rails[i].bytes);
 		text_append(out, "}");
 	}

@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/compiler.h"
 #include "base/stream.h"
 #include "base/text.h"
@@ -51,10 +52,21 @@ struct verbs_limits {
 	uint64_t max_region_bytes;  /* of one memory region */
 };
 
+/* What a device says of itself: the low byte of verbs_device.health. */
+enum verbs_health {
+	VERBS_ACTIVE,
+	VERBS_MOVED, /* active, at another address than before: nothing comes through queue pairs that were made until then */
+	VERBS_PORT_DOWN, /* its port is down: nothing comes through, until it is active again */
+	VERBS_LOST,      /* for good */
+};
+
 /* One rail: an opened device (and port). */
 struct verbs_device {
 	const struct verbs_driver *driver;
 	struct ibv_context *context; /* the five inline calls go through context->ops */
+	/* Written by the driver, in a thread of its own; any thread reads it with kvr_load_relaxed. Above the low byte a number that
+	 * each change increments, so that a change which was taken back at once is seen. */
+	uint32_t health;
 	struct verbs_limits limits;
 	char name[64]; /* "mlx5_0 port 1", "local", "sim 3" */
 };
@@ -86,6 +98,26 @@ struct verbs_open {
 	const struct verbs_gpu_table *gpu;
 	struct verbs_nic_options nic; /* nic; zeroed: all defaults */
 };
+
+static inline enum verbs_health verbs_health_of(uint32_t word)
+{
+	return (enum verbs_health)(word & 0xff);
+}
+
+/* Something may come through it, as far as is known. */
+static inline bool verbs_is_up(const struct verbs_device *device)
+{
+	return verbs_health_of(kvr_load_relaxed(&device->health)) < VERBS_PORT_DOWN;
+}
+
+/* For drivers: one thread. A device that is lost stays so. */
+static inline void verbs_set_health(struct verbs_device *device, enum verbs_health health)
+{
+	uint32_t word = kvr_load_relaxed(&device->health);
+
+	if (verbs_health_of(word) != VERBS_LOST)
+		kvr_store_relaxed(&device->health, ((word & ~UINT32_C(0xff)) + 0x100) | (uint32_t)health);
+}
 
 struct verbs_qp_options {
 	struct ibv_cq *send_cq;

@@ -128,6 +128,8 @@ void connection_open(struct worker *worker, struct connection *connection)
 	number_add(worker, endpoint);
 	worker_count(worker, connections_opened_total, 1);
 	worker->device->driver->qp_start(endpoint->qp);
+	if (KVR_UNLIKELY(!verbs_is_up(worker->device)) && worker->home_down_ns == 0)
+		worker->home_down_ns = worker->now_ns;
 }
 
 /* ---- failing and closing ---------------------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ KVR_BEGIN_C
 #define WORKER_RAIL_PATIENCE_NS UINT64_C(2000000000) /* a rail that completes nothing for so long is out ... */
 #define WORKER_RAIL_PATIENCE 16                      /* ... or so many times what is under way should take */
 #define WORKER_RAIL_LOOK_NS UINT64_C(100000000)
+#define WORKER_HOME_PATIENCE_NS UINT64_C(2000000000) /* connections outlive a port that is down for less */
 #define WORKER_RAIL_EXTRA_NS 4000  /* what a part on a further rail takes longer: a reply waits for its completion */
 #define WORKER_RAIL_PS_PER_BYTE 40 /* 25 GB/s: until anything was measured */
 #define WORKER_RAIL_PS_PER_BYTE_MAX UINT64_C(10000000)
@@ -169,6 +170,7 @@ struct track {
 	uint64_t bytes_in_flight;         /* of all connections */
 	uint64_t busy_since_ns;           /* that nothing of them has come back */
 	uint64_t sample_ns, sample_bytes; /* not in the rate yet */
+	uint32_t health;                  /* verbs_device.health when it was last looked at */
 	uint64_t ps_per_byte;             /* 0: not known */
 };
 
@@ -282,6 +284,7 @@ struct worker {
 
 	/* devices for data: [0] is home. More than one: */
 	struct track tracks[WIRE_RAILS_MAX];
+	uint64_t home_down_ns; /* since when home's port is down while connections wait for it; 0: it is not */
 	uint32_t track_count;
 	struct rail *rails; /* [endpoint * (track_count - 1) + track - 1] */
 	uint32_t rail_count;
@@ -402,6 +405,14 @@ void send_completion(struct worker *worker, struct endpoint *endpoint, uint64_t 
 /* Where a transfer or fetch waits once more of it is posted, by whatever rail. */
 void send_move_on(struct worker *worker, struct endpoint *endpoint, struct slot *slot);
 uint32_t send_window(const struct endpoint *endpoint);
+
+/* ---- health.c ---- */
+
+/* Looks what the devices say of themselves: further rails of those that are out are taken out at once, connections after a
+ * while. True when it did something. */
+bool health_step(struct worker *worker);
+/* NULL: nothing is known against a device whose verbs_device.health that is; else why no queue pair of it is to be used now. */
+const char *health_against(uint32_t word);
 
 /* ---- rails.c, rail_life.c ---- */
 

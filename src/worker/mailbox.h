@@ -85,6 +85,7 @@ struct connection_rail {
 	uint32_t state;  /* enum connection_rail_state */
 	uint32_t proved; /* data has come through */
 	uint64_t bytes;  /* moved */
+	const char *why; /* that it has failed, in words that stay; set before `state` says so */
 	void *worker;    /* the worker's object */
 };
 
@@ -258,6 +259,7 @@ static inline void mailbox_fini(struct mailbox *mailbox)
 	X(rails_opened_total, "further rails of connections begun")                              \
 	X(rail_probe_failures_total, "of these, those through which no data came")               \
 	X(rails_lost_total, "rails that failed after they had worked")                           \
+	X(rails_told_total, "rails taken out, or refused, because their device said so")         \
 	X(rail_jobs_total, "parts of transfers given to a further rail")                         \
 	X(rail_jobs_repeated_total, "of these, done again by another rail")                      \
 	X(rail_bytes_total, "bytes moved by further rails")                                      \

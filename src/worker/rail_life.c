@@ -52,6 +52,7 @@ void rail_open(struct worker *worker, struct connection *connection, uint32_t nu
 	struct connection_rail *given = &connection->rails[number];
 	struct endpoint *endpoint = connection->worker;
 	struct rail *rail;
+	const char *why;
 
 	if (!endpoint || endpoint->state != ENDPOINT_LIVE)
 		return; /* its queue pair goes with the connection */
@@ -72,7 +73,13 @@ void rail_open(struct worker *worker, struct connection *connection, uint32_t nu
 	worker->probing++;
 	worker_count(worker, rails_opened_total, 1);
 	worker->tracks[rail->track].device->driver->qp_start(rail->qp);
-	probe(worker, rail);
+	why = health_against(kvr_load_relaxed(&worker->tracks[rail->track].device->health));
+	if (KVR_UNLIKELY(why != NULL)) {
+		worker_count(worker, rails_told_total, 1);
+		rail_fail(worker, rail, why, 0);
+	} else {
+		probe(worker, rail);
+	}
 }
 
 /* ---- failing and closing ------------------------------------------------------------------------------------------ */
@@ -107,6 +114,7 @@ void rail_fail(struct worker *worker, struct rail *rail, const char *why, unsign
 		worker_count(worker, rail_probe_failures_total, 1);
 	else
 		worker_count(worker, rails_lost_total, 1);
+	kvr_store_relaxed(&rail->endpoint->connection->rails[rail->number].why, why);
 	stop_working(worker, rail);
 }
 

@@ -26,6 +26,7 @@ static int track_init(struct worker *worker, struct track *track, struct verbs_d
 	uint32_t depth = worker->options.send_depth;
 
 	track->device = device;
+	track->health = kvr_load_relaxed(&device->health);
 	track->places = (uint32_t)kvr_min_u64(depth, device->limits.max_send_wr);
 	if (track == worker->tracks) {
 		track->cq = worker->cq;

@@ -409,6 +409,7 @@ bool worker_step(struct worker *worker, uint64_t now_ns)
 
 	worker->now_ns = now_ns;
 	busy = poll_completions(worker);
+	busy |= health_step(worker);
 	if (worker->track_count > 1)
 		busy |= rails_step(worker);
 	busy |= read_mailbox(worker);
@@ -430,7 +431,8 @@ bool worker_arm(struct worker *worker)
 	 * polled. */
 	if (!list_empty(&worker->active) || !list_empty(&worker->draining) || !list_empty(&worker->unposted) ||
 		!list_empty(&worker->unanswered) || !list_empty(&worker->words_due) || worker->bytes_in_flight > 0 ||
-		worker->probing > 0 || !list_empty(&worker->rails_draining) || !ring_empty(&worker->mailbox->to_worker))
+		worker->probing > 0 || !list_empty(&worker->rails_draining) || worker->home_down_ns > 0 ||
+		!ring_empty(&worker->mailbox->to_worker))
 		return false;
 	if (ibv_req_notify_cq(worker->cq, 0) != 0)
 		return false;

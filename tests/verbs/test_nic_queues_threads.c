@@ -559,6 +559,7 @@ static void a_queue_pair_whose_address_has_gone_is_closed(void **state)
 	rig->fake->port_event(IBV_EVENT_GID_CHANGE, 1);
 	wait_events(rig, 1);
 	expect_none(rig);
+	assert_int_equal(rig->device->health, VERBS_ACTIVE);
 	rig->fake->gids[0].gid_index = 6;
 	rig->fake->port_event(IBV_EVENT_GID_CHANGE, 1);
 	wait_events(rig, 2);
@@ -566,6 +567,41 @@ static void a_queue_pair_whose_address_has_gone_is_closed(void **state)
 	assert_int_equal(wc.wr_id, 7);
 	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(post(rig->qp, 1, 0), EINVAL);
+	assert_int_equal(verbs_health_of(rig->device->health), VERBS_MOVED);
+}
+
+/* What poll cores act on: each change is another word, the last one stays. */
+static void events_of_the_port_and_the_device_are_told(void **state)
+{
+	struct rig *rig = *state;
+	uint32_t before;
+
+	open_rig(rig, NULL);
+	assert_true(verbs_is_up(rig->device));
+	before = rig->device->health;
+	rig->fake->port_event(IBV_EVENT_PORT_ERR, 1);
+	wait_events(rig, 1);
+	assert_int_equal(verbs_health_of(rig->device->health), VERBS_PORT_DOWN);
+	assert_false(verbs_is_up(rig->device));
+	/* An address that comes or goes meanwhile does not bring it up. */
+	rig->fake->gids[0].gid_index = 6;
+	rig->fake->port_event(IBV_EVENT_GID_CHANGE, 1);
+	wait_events(rig, 2);
+	assert_int_equal(verbs_health_of(rig->device->health), VERBS_PORT_DOWN);
+	rig->fake->port_event(IBV_EVENT_PORT_ACTIVE, 1);
+	wait_events(rig, 3);
+	assert_int_equal(verbs_health_of(rig->device->health), VERBS_MOVED);
+	rig->fake->port_event(IBV_EVENT_PORT_ERR, 1);
+	rig->fake->port_event(IBV_EVENT_PORT_ACTIVE, 1);
+	wait_events(rig, 5);
+	assert_int_equal(verbs_health_of(rig->device->health), VERBS_ACTIVE);
+	assert_int_not_equal(rig->device->health, before);
+	rig->fake->device_event(IBV_EVENT_DEVICE_FATAL);
+	wait_events(rig, 6);
+	assert_int_equal(verbs_health_of(rig->device->health), VERBS_LOST);
+	rig->fake->port_event(IBV_EVENT_PORT_ACTIVE, 1);
+	wait_events(rig, 7);
+	assert_int_equal(verbs_health_of(rig->device->health), VERBS_LOST);
 }
 
 static void status_has(const struct rig *rig, const char *words)
@@ -645,6 +681,7 @@ int main(void)
 		TEST(destroying_right_after_failing_is_safe),
 		TEST(events_of_another_port_are_not_ours),
 		TEST(a_queue_pair_whose_address_has_gone_is_closed),
+		TEST(events_of_the_port_and_the_device_are_told),
 		TEST(status_shows_settings_and_what_became_of_the_port),
 		TEST(an_address_whose_index_moved_is_used_at_its_new_place),
 	};

@@ -14,7 +14,7 @@ static void disturb_all(struct world *world)
 }
 
 /* Its clients: what is expected of other servers' stands. */
-static void disturb_clients(struct host *host)
+void world_disturb_clients(struct host *host)
 {
 	for (uint32_t i = 0; i < host->world->process_count; i++)
 		if (process_host(&host->world->processes[i]) == host)
@@ -66,6 +66,7 @@ static void host_close(struct host *host)
 	if (host->server_rail)
 		verbs_sim.close(host->server_rail);
 	host->server_device = host->server_rail = NULL;
+	host->fallen.device = NULL;
 	for (uint32_t i = 0; i < KVR_COUNT_OF(host->areas); i++) {
 		free(host->areas[i].address);
 		host->areas[i].address = NULL;
@@ -121,7 +122,7 @@ void world_server_kill(struct host *host)
 		world_violated(world, "a server whose device is gone does not come to an end");
 	host_close(host);
 	NOTE(world, "server %llu: killed", host->number);
-	disturb_clients(host);
+	world_disturb_clients(host);
 	model_restart(&host->model, ++world->sequence);
 }
 
@@ -131,7 +132,7 @@ bool world_server_drained(struct host *host)
 
 	if (!host->draining) {
 		host->draining = true;
-		disturb_clients(host);
+		world_disturb_clients(host);
 		control_drain(server_control(host->server), world->now_ns);
 		NOTE(world, "server %llu: told to drain", host->number);
 	}
@@ -140,7 +141,7 @@ bool world_server_drained(struct host *host)
 	if (server_verify(host->server, true))
 		world_violated(world, "a drained server still holds something");
 	host_close(host);
-	disturb_clients(host);
+	world_disturb_clients(host);
 	model_restart(&host->model, ++world->sequence);
 	NOTE(world, "server %llu: drained and gone", host->number);
 	return true;

@@ -55,6 +55,7 @@ static void process_die(struct process *process)
 	close_devices(process);
 	process->state = PROCESS_DEAD;
 	process->stalled_until_ns = 0;
+	process->fallen.device = NULL;
 	process->spawn_ns = world->now_ns + world_draw(world, RESPAWN_NS);
 	process_disturb(process);
 }

@@ -58,12 +58,60 @@ static void trouble_crash(struct world *world, uint64_t a, uint64_t b)
 		process_crash(pick(world, a));
 }
 
+static void fall(
+	struct world *world, struct fallen *fallen, struct verbs_device *device, enum verbs_health health, uint64_t b)
+{
+	fallen->device = device;
+	fallen->until_ns = world->now_ns + 50 * KVR_MS + (b >> 8) % (b % 4 ? 100 * KVR_MS : 5 * KVR_SECOND);
+	/* Who is cut off can't be heard: where silence is watched for, the device only says so. */
+	fallen->cut = health == VERBS_PORT_DOWN && b % 2 && !world->hosts[0].server_options.silence_ns;
+	sim_fabric_tell_device(world->fabric, device, health);
+	if (fallen->cut)
+		sim_fabric_link_device(world->fabric, device, false);
+}
+
+/* A device says that its port is down, or that its address has changed. */
+static void trouble_port(struct world *world, struct process *process, uint64_t b)
+{
+	struct host *host = process_host(process);
+
+	if (b % 3 && host->server && !host->fallen.device) {
+		struct verbs_device *device = host->server_rail && b % 5 ? host->server_rail : host->server_device;
+
+		fall(world, &host->fallen, device, b % 7 ? VERBS_PORT_DOWN : VERBS_MOVED, b);
+		NOTE(world, "server %llu: its device falls, second one: %llu, cut: %llu", host->number,
+			device == host->server_rail, host->fallen.cut);
+	} else if (!process->fallen.device) {
+		struct verbs_device *device = process->rail && b % 5 ? process->rail : process->device;
+
+		fall(world, &process->fallen, device, VERBS_PORT_DOWN, b);
+		NOTE(world, "process %llu: its device falls, second one: %llu, cut: %llu", process->number,
+			device == process->rail, process->fallen.cut);
+	}
+}
+
+bool fallen_turn(struct world *world, struct fallen *fallen)
+{
+	if (!fallen->device)
+		return false;
+	if (world->now_ns < fallen->until_ns)
+		return true;
+	sim_fabric_tell_device(world->fabric, fallen->device, VERBS_ACTIVE);
+	sim_fabric_link_device(world->fabric, fallen->device, true);
+	fallen->device = NULL;
+	return true;
+}
+
 static void trouble_cut(struct world *world, uint64_t a, uint64_t b)
 {
 	struct process *process = pick(world, a);
 
 	if (process->state == PROCESS_DEAD)
 		return;
+	if ((b >> 50) % 3 == 0) {
+		trouble_port(world, process, b);
+		return;
+	}
 	/* Of several rails one, often: which of them is home nobody knows here. */
 	NOTE(world, "process %llu: its link is cut, all of it: %llu", process->number, b % 3 == 0);
 	process_cut(process, b % 3 == 0);
@@ -223,6 +271,7 @@ void trouble_heal(struct world *world)
 
 		host->deaf_until_ns = 0;
 		host->held_until_ns = kvr_min_u64(host->held_until_ns, world->now_ns);
+		host->fallen.until_ns = world->now_ns;
 		tiers_heal(host);
 	}
 	for (uint32_t i = 0; i < world->process_count; i++) {
@@ -230,6 +279,7 @@ void trouble_heal(struct world *world)
 
 		if (process->stalled_until_ns)
 			process->stalled_until_ns = world->now_ns;
+		process->fallen.until_ns = world->now_ns;
 	}
 	NOTE(world, "peace");
 }

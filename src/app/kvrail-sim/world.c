@@ -86,6 +86,8 @@ static bool host_turn(struct host *host, uint64_t bits, bool all)
 	uint32_t count;
 	bool busy = false;
 
+	if (fallen_turn(world, &host->fallen))
+		world_disturb_clients(host);
 	if (!server) {
 		if (world->now_ns >= host->server_back_ns)
 			world_server_start(host);
@@ -152,6 +154,8 @@ static bool processes_turn(struct world *world, uint64_t bits, bool all)
 				sim_fabric_stall_device(world->fabric, process->rail, false);
 			busy = true;
 		}
+		if (fallen_turn(world, &process->fallen))
+			process_disturb(process);
 		busy |= speak(process);
 		if (all || (process_has_work(process) ? mine & 3 : (mine & 31) == 0))
 			busy |= process_turn(process);
@@ -167,6 +171,8 @@ static uint64_t host_next_event(const struct host *host)
 		next = management_next_ns(server_management(host->server));
 	if (host->server && host->held_until_ns)
 		next = kvr_min_u64(next, host->held_until_ns);
+	if (host->fallen.device)
+		next = kvr_min_u64(next, host->fallen.until_ns);
 	return next;
 }
 
@@ -186,6 +192,8 @@ static uint64_t next_event(const struct world *world)
 			next = kvr_min_u64(next, client_next_ns(process->client));
 		if (process->stalled_until_ns)
 			next = kvr_min_u64(next, process->stalled_until_ns);
+		if (process->fallen.device)
+			next = kvr_min_u64(next, process->fallen.until_ns);
 		if (silence && process->in_flight == 0 && process_ready(process))
 			next = kvr_min_u64(next, process->spoke_ns + silence / 8);
 	}

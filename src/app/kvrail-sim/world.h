@@ -18,7 +18,7 @@ KVR_BEGIN_C
 /* What may go wrong, as bits. */
 enum world_fault {
 	WORLD_CRASH = 1 << 0,    /* a client process dies; another one takes its place later */
-	WORLD_CUT = 1 << 1,      /* a queue pair's link breaks */
+	WORLD_CUT = 1 << 1,      /* a queue pair's link breaks, or a device says that its port is down */
 	WORLD_STALL = 1 << 2,    /* a link delivers nothing for a while */
 	WORLD_RESTART = 1 << 3,  /* the server is killed, or drained, and starts anew with an empty L1 */
 	WORLD_TIME = 1 << 4,     /* time passes: locks and sessions reach their limits */

@@ -123,6 +123,13 @@ struct action {
 	uint32_t block_count;
 };
 
+/* A device that says that its port is down, or was: taken back by fallen_turn. */
+struct fallen {
+	struct verbs_device *device; /* NULL: none */
+	uint64_t until_ns;
+	bool cut; /* its link is down in truth */
+};
+
 enum process_state {
 	PROCESS_DEAD,
 	PROCESS_JOINING,
@@ -160,6 +167,7 @@ struct process {
 	uint64_t proved;           /* latest submission that was answered: the connection stood then */
 	uint64_t clean_since;      /* when it became so after something was done to it */
 	uint64_t stalled_until_ns; /* 0: not stalled */
+	struct fallen fallen;
 	uint64_t spoke_ns;
 	bool was_ready; /* of its client, in the last turn */
 };
@@ -184,7 +192,8 @@ struct host {
 	unsigned held;                    /* enum control_hold: of the server's helpers, ... */
 	uint64_t held_until_ns;           /* ... until then; 0: none */
 	uint64_t deaf_until_ns;           /* connections are taken by nobody */
-	struct stream *deaf[64];          /* their ends */
+	struct fallen fallen;
+	struct stream *deaf[64]; /* their ends */
 	uint32_t deaf_count;
 	uint64_t taken_away; /* evicted and cleared, by the server's counters, when last looked at */
 	uint64_t reaped_allowed;
@@ -291,6 +300,8 @@ void world_server_start(struct host *host);
 void world_server_kill(struct host *host);
 /* Gone as by SIGTERM: true when it is. */
 bool world_server_drained(struct host *host);
+/* Something may have been done to the connections of its clients. */
+void world_disturb_clients(struct host *host);
 /* Looks at what the servers' counters say was taken away. */
 void world_watch_server(struct world *world);
 int world_connect(void *context, struct stream **stream);
@@ -409,6 +420,8 @@ void program_step(struct world *world, uint32_t number);
 /* Something goes wrong; `number` says which, `a`, `b`: numbers to choose by. */
 void trouble_step(struct world *world, uint64_t kind, uint64_t a, uint64_t b);
 void trouble_heal(struct world *world);
+/* Ends what is due. True while, or when, a device is or was down: its connections may be lost at any time. */
+bool fallen_turn(struct world *world, struct fallen *fallen);
 
 /* finish.c -------------------------------------------------------------------------------------------------------- */
 

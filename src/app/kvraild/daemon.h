@@ -54,6 +54,7 @@ struct daemon {
 	int allowed[CORES_MAX];  /* cores that the process was given */
 	uint32_t allowed_count;
 	struct verbs_device *remotes[WIRE_RAILS_MAX]; /* RDMA devices, as --device names them */
+	uint32_t seen_health[WIRE_RAILS_MAX];         /* of these, the control thread's */
 	uint32_t remote_count;                        /* 0: no such clients */
 	struct verbs_device *local;                   /* NULL: no such clients */
 	uint16_t rail_costs[WIRE_RAILS_MAX * L1_AREAS_MAX];

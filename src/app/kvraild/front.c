@@ -232,12 +232,28 @@ static void look_at_gpus(struct daemon *daemon, uint64_t now_ns)
 	daemon_drain(daemon, now_ns);
 }
 
+/* A device that says something new is looked at by the workers, who may be asleep. */
+static void look_at_devices(struct daemon *daemon)
+{
+	bool news = false;
+
+	for (uint32_t i = 0; i < daemon->remote_count; i++) {
+		uint32_t health = kvr_load_relaxed(&daemon->remotes[i]->health);
+
+		news |= health != daemon->seen_health[i];
+		daemon->seen_health[i] = health;
+	}
+	for (uint32_t i = 0; news && i < daemon->loop_count; i++)
+		loop_wake(daemon->loops[i]);
+}
+
 static bool part_chores_step(void *context, uint64_t now_ns)
 {
 	struct daemon *daemon = context;
 	bool busy = look_at_signals(daemon, now_ns);
 
 	look_at_gpus(daemon, now_ns);
+	look_at_devices(daemon);
 	watchdog_step(&daemon->watchdog, now_ns);
 	guard_step(&daemon->guard, now_ns);
 	if (!daemon->drain_until_ns || daemon->stop)

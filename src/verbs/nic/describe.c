@@ -6,7 +6,14 @@
 
 static const char *state_of(const struct nic_device *nic)
 {
-	return kvr_load_relaxed(&nic->dead) ? "lost" : kvr_load_relaxed(&nic->port_down) ? "port down" : "active";
+	static const char *const words[] = {
+		[VERBS_ACTIVE] = "active",
+		[VERBS_MOVED] = "active",
+		[VERBS_PORT_DOWN] = "port down",
+		[VERBS_LOST] = "lost",
+	};
+
+	return words[verbs_health_of(kvr_load_relaxed(&nic->device.health))];
 }
 
 void nic_describe(const struct verbs_device *device, struct text *out)

@@ -112,19 +112,27 @@ static void read_port_again(struct nic_device *nic)
 {
 	struct nic_port port = nic->port;
 	char text[NIC_GID_TEXT];
+	bool moved;
 
 	if (nic_port_read(nic, &port, port.number, nic->device.name) != 0)
 		return;
 	pthread_mutex_lock(&nic->lock);
 	port.mtu = (uint8_t)kvr_min_u64(port.mtu, nic->mtu_max);
-	if (port.gid_index != nic->port.gid_index || memcmp(&port.gid, &nic->port.gid, sizeof(port.gid)) != 0) {
+	moved = port.gid_index != nic->port.gid_index || memcmp(&port.gid, &nic->port.gid, sizeof(port.gid)) != 0 ||
+		port.lid != nic->port.lid;
+	if (moved) {
 		kvr_counter_add(&nic->counters.address_changes, 1);
-		log_warn("nic: %s: the address is now %s, GID index %u", nic->device.name,
-			nic_gid_text(text, &port.gid), port.gid_index);
+		log_warn("nic: %s: the address is now %s, GID index %u, LID %u", nic->device.name,
+			nic_gid_text(text, &port.gid), port.gid_index, port.lid);
 	}
 	nic->port = port;
 	nic_table_each(&nic->table, close_stray, nic);
 	pthread_mutex_unlock(&nic->lock);
+	nic->moved |= moved;
+	if (!nic->moved || !verbs_is_up(&nic->device))
+		return;
+	nic->moved = false;
+	verbs_set_health(&nic->device, VERBS_MOVED);
 }
 
 static void port_event(struct nic_device *nic, const struct ibv_async_event *event)
@@ -134,13 +142,13 @@ static void port_event(struct nic_device *nic, const struct ibv_async_event *eve
 		return;
 	log_warn("nic: %s: %s", nic->device.name, nic->library.event_type_str(event->event_type));
 	if (event->event_type == IBV_EVENT_PORT_ERR) {
-		kvr_store_relaxed(&nic->port_down, 1u);
+		verbs_set_health(&nic->device, VERBS_PORT_DOWN);
 		kvr_counter_add(&nic->counters.port_errors, 1);
 		return;
 	}
 	/* An address may come and go while the port is down. */
 	if (event->event_type == IBV_EVENT_PORT_ACTIVE)
-		kvr_store_relaxed(&nic->port_down, 0u);
+		verbs_set_health(&nic->device, VERBS_ACTIVE);
 	read_port_again(nic);
 }
 
@@ -171,7 +179,7 @@ static void handle(struct nic_device *nic, const struct ibv_async_event *event)
 	case IBV_EVENT_DEVICE_FATAL:
 		log_error("nic: %s: the device is lost: %s", nic->device.name,
 			nic->library.event_type_str(event->event_type));
-		kvr_store_relaxed(&nic->dead, 1u);
+		verbs_set_health(&nic->device, VERBS_LOST);
 		break;
 	default:
 		log_debug("nic: %s: %s", nic->device.name, nic->library.event_type_str(event->event_type));

@@ -319,6 +319,12 @@ void sim_fabric_cut_device(struct sim_fabric *fabric, struct verbs_device *devic
 		sim_cut_link(KVR_CONTAINER_OF(node, struct sim_qp, in_device));
 }
 
+void sim_fabric_tell_device(struct sim_fabric *fabric, struct verbs_device *device, enum verbs_health health)
+{
+	(void)fabric;
+	verbs_set_health(device, health);
+}
+
 void sim_fabric_link_device(struct sim_fabric *fabric, struct verbs_device *device, bool up)
 {
 	KVR_CONTAINER_OF(device, struct sim_device, base)->down = !up;

@@ -64,6 +64,8 @@ void sim_fabric_stall(struct sim_fabric *fabric, uint32_t qp_num, bool stalled);
 void sim_fabric_cut_device(struct sim_fabric *fabric, struct verbs_device *device);
 /* Takes the device's link down or up again: down, it is cut for every queue pair that the device has or will have. */
 void sim_fabric_link_device(struct sim_fabric *fabric, struct verbs_device *device, bool up);
+/* The device says that of itself, whatever its link does (driver.h). */
+void sim_fabric_tell_device(struct sim_fabric *fabric, struct verbs_device *device, enum verbs_health health);
 void sim_fabric_stall_device(struct sim_fabric *fabric, struct verbs_device *device, bool stalled);
 /* The flush of every queue pair that the device has now does not arrive: one that fails is not idle, until this is taken back. */
 void sim_fabric_withhold_flush(struct sim_fabric *fabric, struct verbs_device *device, bool withheld);
