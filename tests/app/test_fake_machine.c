@@ -102,6 +102,39 @@ static void a_server_has_a_rail_on_each_device_that_is_named(void **state)
 	text_fini(&err);
 }
 
+static unsigned count_of(const char *text, const char *words)
+{
+	unsigned count = 0;
+
+	for (; (text = strstr(text, words)) != NULL; text++)
+		count++;
+	return count;
+}
+
+/* 50 MiB with an adapter that registers 20 MiB at once: two areas of 20 MiB, one of 10. */
+static void l1_is_registered_in_slices_where_the_device_takes_no_more_at_once(void **state)
+{
+	struct text status = { NULL, 0, 0, false }, err = { NULL, 0, 0, false };
+	struct server_process server;
+
+	(void)state;
+	setenv("FAKE_VERBS", "small-regions", 1);
+	SERVER_START(&server, "--listen", "kvrail://127.0.0.1:7499", "--trust-tcp", "--l1-size", "50MiB",
+		"--max-clients", "8", "--credits", "8", "--send-depth", "64", "--large-buffers", "2");
+	assert_int_equal(
+		server_process_logged(&server, "L1 is mapped and registered in 3 slices of up to 20.00 MiB"), 1);
+	assert_int_equal(http_ask(server.port, "GET", "/metrics", "", &status), 200);
+	assert_int_equal(count_of(status.bytes, "kvrail_l1_area_bytes{area="), 3);
+	text_fini(&status);
+	assert_int_equal(server_process_stop(&server, SIGTERM), 0);
+	assert_true(server_process_clean(&server));
+	assert_int_equal(PROCESS_RUN("kvraild", NULL, &err, "--socket", "off", "--http", "off", "--listen",
+				 "kvrail://127.0.0.1:7499", "--trust-tcp", "--l1-size", "2GiB"),
+		1);
+	assert_non_null(strstr(err.bytes, "more than 64 slices of 20.00 MiB"));
+	text_fini(&err);
+}
+
 static void a_server_without_a_device_says_so_and_leaves(void **state)
 {
 	struct text err = { NULL, 0, 0, false };
@@ -171,6 +204,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_server_has_clients_on_this_host_and_on_others),
 		cmocka_unit_test(a_server_has_a_rail_on_each_device_that_is_named),
+		cmocka_unit_test(l1_is_registered_in_slices_where_the_device_takes_no_more_at_once),
 		cmocka_unit_test(a_server_without_a_device_says_so_and_leaves),
 		cmocka_unit_test(check_says_what_is_wrong_with_a_device),
 		cmocka_unit_test(too_little_locked_memory_is_said_with_both_figures),

@@ -323,6 +323,8 @@ __attribute__((constructor)) static void begin(void)
 		state.open_errno = EACCES;
 	else if (strcmp(machine, "two-devices") == 0)
 		state.device_count = 2;
+	else if (strcmp(machine, "small-regions") == 0)
+		state.attributes.max_mr_size = (uint64_t)20 << 20;
 	else if (strcmp(machine, "small-mtu") == 0)
 		state.port[0].active_mtu = IBV_MTU_1024;
 	else

@@ -58,7 +58,7 @@ struct fake_verbs {
 };
 
 /* In a program that knows nothing of it the environment variable FAKE_VERBS says what the machine is like: good, no-device, port-down,
- * no-address, no-permission, small-mtu, two-devices. */
+ * no-address, no-permission, small-mtu, small-regions, two-devices. */
 /* All as one good RoCE machine has it: "fake0", one active port, one address. */
 void fake_verbs_reset(void);
 struct fake_verbs *fake_verbs_state(void);

@@ -1,4 +1,7 @@
-/* memory.c - L1's areas: one on each NUMA node that the topology plan names, touched by threads of that node. */
+/*
+ * memory.c - L1's areas: one on each NUMA node that the topology plan names, touched by threads of that node. Where an adapter registers
+ * no region of that size, or --l1-slice says so, several: an object lies in one area, so that no transfer ever crosses two regions.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +12,8 @@
 #include "poll/cores.h"
 
 #define TOUCH_THREADS 16
+#define SLICE_UNIT_LARGE ((uint64_t)1 << 30) /* slices are whole pages of any size */
+#define SLICE_UNIT ((uint64_t)2 << 20)
 
 /* Of the area that is being touched. */
 struct touching {
@@ -57,6 +62,63 @@ static void find_cpus(struct touching *touching)
 	memcpy(touching->cpus, daemon->allowed, touching->cpu_count * sizeof(touching->cpus[0]));
 }
 
+/* An area to be. */
+struct piece {
+	uint64_t bytes;
+	int node;
+};
+
+/* UINT64_MAX: areas are as large as they come. */
+static uint64_t slice_bytes(const struct daemon *daemon)
+{
+	uint64_t bytes = daemon->settings->l1_slice ? daemon->settings->l1_slice : UINT64_MAX;
+
+	for (uint32_t i = 0; i < daemon->remote_count; i++)
+		bytes = kvr_min_u64(bytes, daemon->remotes[i]->limits.max_region_bytes);
+	if (bytes == UINT64_MAX)
+		return bytes;
+	return bytes - bytes % (bytes >= SLICE_UNIT_LARGE ? SLICE_UNIT_LARGE : SLICE_UNIT);
+}
+
+static int too_many_pieces(const struct daemon *daemon, uint64_t slice)
+{
+	char size[TEXT_SHORT], whole[TEXT_SHORT];
+
+	log_error(
+		"memory: L1 of %s would be more than %u slices of %s: a smaller --l1-size, or, where it is not the adapter's limit, a "
+		"larger --l1-slice",
+		text_size(whole, daemon->settings->l1_bytes), L1_AREAS_MAX, text_size(size, slice));
+	return -EINVAL;
+}
+
+/* 0, or -EINVAL: there would be too many. */
+static int list_pieces(const struct daemon *daemon, struct piece pieces[L1_AREAS_MAX], uint32_t *count)
+{
+	const struct plan *topology = daemon->topology;
+	uint32_t arenas = topology ? topology->arena_count : 0;
+	uint64_t slice = slice_bytes(daemon);
+	char size[TEXT_SHORT];
+
+	*count = 0;
+	if (slice == 0)
+		return too_many_pieces(daemon, slice);
+	for (uint32_t i = 0; i < (arenas ? arenas : 1); i++) {
+		uint64_t left = arenas ? topology->arenas[i].bytes : daemon->settings->l1_bytes;
+
+		while (left > 0) {
+			if (*count == L1_AREAS_MAX)
+				return too_many_pieces(daemon, slice);
+			pieces[*count] = (struct piece){ kvr_min_u64(left, slice),
+				arenas ? topology->arenas[i].node : -1 };
+			left -= pieces[(*count)++].bytes;
+		}
+	}
+	if (*count > (arenas ? arenas : 1))
+		log_info(
+			"memory: L1 is mapped and registered in %u slices of up to %s", *count, text_size(size, slice));
+	return 0;
+}
+
 /* node: to bind to; -1: not. `touching` lives as long as the options are used. */
 static struct l1_map_options describe_area(struct daemon *daemon, uint64_t bytes, int node, struct touching *touching)
 {
@@ -103,21 +165,17 @@ static bool has_nodes(const struct daemon *daemon)
 }
 
 /* --l1-keep: areas are files, and may be full. */
-static int map_kept(struct daemon *daemon)
+static int map_kept(struct daemon *daemon, const struct piece *pieces, uint32_t count)
 {
 	struct l1_map_options areas[L1_AREAS_MAX];
 	struct touching touching[L1_AREAS_MAX];
-	const struct plan *topology = daemon->topology;
-	uint32_t count = topology ? topology->arena_count : 0;
 	struct keep_file_options options;
 	int error;
 
 	memset(&options, 0, sizeof(options));
 	for (uint32_t i = 0; i < count; i++)
-		areas[i] = describe_area(daemon, topology->arenas[i].bytes,
-			has_nodes(daemon) ? topology->arenas[i].node : -1, &touching[i]);
-	if (count == 0)
-		areas[count++] = describe_area(daemon, daemon->settings->l1_bytes, -1, &touching[0]);
+		areas[i] = describe_area(
+			daemon, pieces[i].bytes, has_nodes(daemon) ? pieces[i].node : -1, &touching[i]);
 	options.directory = daemon->settings->l1_keep;
 	options.areas = areas;
 	options.area_count = count;
@@ -125,31 +183,27 @@ static int map_kept(struct daemon *daemon)
 	error = keep_file_open(&options, &daemon->kept);
 	for (uint32_t i = 0; !error && i < count; i++) {
 		daemon->memory[i] = daemon->kept.areas[i];
-		have_area(daemon, topology && topology->arena_count ? topology->arenas[i].node : -1);
+		have_area(daemon, pieces[i].node);
 	}
 	return error;
 }
 
 static int map_all(struct daemon *daemon)
 {
-	const struct plan *topology = daemon->topology;
-	int error = 0;
+	struct piece pieces[L1_AREAS_MAX];
+	uint32_t count;
+	int error = list_pieces(daemon, pieces, &count);
 
-	if (daemon->settings->l1_keep[0])
-		return map_kept(daemon);
-
-	if (!topology || topology->arena_count == 0)
-		return map_area(daemon, daemon->settings->l1_bytes, -1);
-	for (uint32_t i = 0; !error && i < topology->arena_count; i++) {
-		const struct plan_arena *arena = &topology->arenas[i];
-
-		error = map_area(daemon, arena->bytes, has_nodes(daemon) ? arena->node : -1);
+	if (!error && daemon->settings->l1_keep[0])
+		return map_kept(daemon, pieces, count);
+	for (uint32_t i = 0; !error && i < count; i++) {
+		error = map_area(daemon, pieces[i].bytes, has_nodes(daemon) ? pieces[i].node : -1);
 		if (error == -ENOMEM && has_nodes(daemon)) {
-			log_warn("memory: node %d can't give it: it comes from other nodes", arena->node);
-			error = map_area(daemon, arena->bytes, -1);
+			log_warn("memory: node %d can't give it: it comes from other nodes", pieces[i].node);
+			error = map_area(daemon, pieces[i].bytes, -1);
 		}
 		if (!error && !has_nodes(daemon))
-			daemon->areas[i].numa_node = arena->node;
+			daemon->areas[i].numa_node = pieces[i].node;
 	}
 	return error;
 }

@@ -56,6 +56,9 @@ static const struct option_spec specs[] = {
 		"pinned memory for cached chunks" },
 	{ "l1-keep", OPTION_TEXT, TEXT(l1_keep), NULL, NULL, NULL, "Memory",
 		"directory on tmpfs or hugetlbfs in which L1 lies, so that the next server finds it full; default: L1 goes with the process" },
+	{ "l1-slice", OPTION_SIZE, AT(l1_slice), 0, "0", "0", "64TiB", "Memory",
+		"map L1 and register it with RDMA devices in slices of so much, each of which is logged when it takes long; 0: as large as the "
+		"devices allow" },
 	{ "chunk-tokens", OPTION_U32, AT(chunk_tokens), 0, "256", "1", "65536", "Memory",
 		"tokens of a chunk; clients must use the same" },
 	{ "chunks-initial", OPTION_U32, AT(chunks_initial), 0, "65536", "64", "268435456", "Memory",
