@@ -42,12 +42,15 @@ struct gpus_options {
 	const struct gpu_driver *driver; /* a test's table; NULL: the library */
 	const char *library;             /* without `driver`: NULL: GPU_LIBRARY */
 	bool threads;                    /* false: gpus_step takes the place of the submit threads (tests) */
-	bool never_sleep;                /* submit threads poll on without work, so that no publish is a system call */
-	uint64_t spin_ns;                /* else: so long, then they sleep; 0: 200 us */
-	uint32_t blocks;                 /* of a kernel; 0: the default */
-	uint32_t block_threads;          /* 0: the default; a multiple of 32, 128 to 1024 */
-	bool no_engine;                  /* large pieces go by the kernel too */
-	bool no_bulk;                    /* the kernel of older GPUs, whatever they are */
+	/* Called by each submit thread before anything else, with the GPU's PCI address ("0000:1a:00.0"); NULL: not wanted. */
+	void (*begin)(void *context, const char *pci);
+	void *begin_context;
+	bool never_sleep;       /* submit threads poll on without work, so that no publish is a system call */
+	uint64_t spin_ns;       /* else: so long, then they sleep; 0: 200 us */
+	uint32_t blocks;        /* of a kernel; 0: the default */
+	uint32_t block_threads; /* 0: the default; a multiple of 32, 128 to 1024 */
+	bool no_engine;         /* large pieces go by the kernel too */
+	bool no_bulk;           /* the kernel of older GPUs, whatever they are */
 };
 
 /* Looks for the library and its GPUs, makes a context and a submit thread on each that is usable. 0, -ENOENT (no

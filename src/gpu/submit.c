@@ -469,9 +469,12 @@ void *gpu_submit_main(void *argument)
 {
 	struct gpu *gpu = argument;
 	const struct gpus_options *options = &gpu->gpus->options;
-	int code = gpu->gpus->driver.context_set(gpu->context);
 	uint32_t idle_turns = 0;
+	int code;
 
+	if (options->begin)
+		options->begin(options->begin_context, gpu->pci);
+	code = gpu->gpus->driver.context_set(gpu->context);
 	if (code != GPU_DONE)
 		gpu_fail(gpu, code, "its context can't be used");
 	while (!kvr_load_acquire(&gpu->stopping)) {

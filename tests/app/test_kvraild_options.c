@@ -276,6 +276,33 @@ static void place(
 	"kvrail-machine 1\nnode 0 package=0 memory=64GiB\nnode 1 package=1 memory=64GiB\ncores 0-3 node=0\n" \
 	"cores 4-7 node=1\nnic m0 kind=roce node=1 ports=1:up:100/2:up:200\nnic m1 kind=roce node=0 ports=1:up:100\n"
 
+static void the_thread_of_a_gpu_is_on_helpers_near_it(void **state)
+{
+	static const char text[] = TWO_NODES
+		"gpu 0 pci=0000:1a:00.0 node=0\ngpu 1 pci=0000:9b:00.0 node=1\ngpu 2 pci=0000:9c:00.0\n";
+	struct machine_error error = { "" };
+	struct machine *machine = machine_read_text("test", text, strlen(text), &error);
+	static struct plan topology;
+	int cores[MACHINE_CPUS_MAX];
+
+	(void)state;
+	assert_non_null(machine);
+	topology.helper_count = 3;
+	topology.helpers[0] = 1;
+	topology.helpers[1] = 3;
+	topology.helpers[2] = 6;
+	assert_int_equal(kvraild_place_gpu(machine, &topology, "0000:1A:00.0", cores), 2);
+	assert_true(cores[0] == 1 && cores[1] == 3);
+	assert_int_equal(kvraild_place_gpu(machine, &topology, "0000:9b:00.0", cores), 1);
+	assert_int_equal(cores[0], 6);
+	/* Not known where it is, and not known at all. */
+	assert_int_equal(kvraild_place_gpu(machine, &topology, "0000:9c:00.0", cores), 0);
+	assert_int_equal(kvraild_place_gpu(machine, &topology, "0000:9d:00.0", cores), 0);
+	topology.helper_count = 2;
+	assert_int_equal(kvraild_place_gpu(machine, &topology, "0000:9b:00.0", cores), 0);
+	machine_free(&machine);
+}
+
 static void a_poll_core_serves_clients_of_both_kinds(void **state)
 {
 	static struct kvraild_plan plan;
@@ -468,6 +495,7 @@ int main(void)
 		cmocka_unit_test(tenants_that_make_no_sense_are_refused),
 		cmocka_unit_test(secrets_are_first_lines_of_files),
 		cmocka_unit_test(only_cores_that_were_given_can_be_asked_for),
+		cmocka_unit_test(the_thread_of_a_gpu_is_on_helpers_near_it),
 		cmocka_unit_test(a_poll_core_serves_clients_of_both_kinds),
 		cmocka_unit_test(threads_are_where_the_topology_plan_says),
 		cmocka_unit_test(cores_that_were_given_override_the_plan),

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +22,15 @@ struct rig {
 	struct gpus *gpus;
 	uint8_t *host;
 	gpu_address device;
+	char pci[24]; /* of the GPU whose thread has begun */
 };
+
+static void begin(void *context, const char *pci)
+{
+	struct rig *rig = context;
+
+	snprintf(rig->pci, sizeof(rig->pci), "%s", pci);
+}
 
 static void open_rig(struct rig *rig, uint64_t spin_ns)
 {
@@ -40,6 +49,8 @@ static void open_rig(struct rig *rig, uint64_t spin_ns)
 	memset(&options, 0, sizeof(options));
 	options.driver = &rig->driver;
 	options.threads = true;
+	options.begin = begin;
+	options.begin_context = rig;
 	options.spin_ns = spin_ns;
 	assert_int_equal(gpus_open(&options, &rig->gpus, reason, sizeof(reason)), 0);
 	rig->host = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -103,6 +114,7 @@ static void run_rounds(uint64_t spin_ns, uint32_t rounds)
 		assert_int_equal(gpu_lane_open(rig.gpus, 0, up == 1, NULL, NULL, &lanes[up]), 0);
 	for (uint32_t round = 0; round < rounds; round++)
 		copy_round(&rig, lanes, posted, round);
+	assert_string_equal(rig.pci, "0001:1a:01.0");
 	gpu_lane_close(rig.gpus, &lanes[0]);
 	gpu_lane_close(rig.gpus, &lanes[1]);
 	close_rig(&rig);

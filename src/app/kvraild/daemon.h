@@ -118,6 +118,8 @@ void daemon_finish_place(struct daemon *daemon);
 /* The calling thread: where helpers are, or wherever the process may be (so that threads which pin themselves can begin). */
 void daemon_leave_poll_cores(struct daemon *daemon);
 void daemon_use_all_cores(struct daemon *daemon);
+/* The calling thread, which serves the GPU at that PCI address: among the helpers that are near it, if there are any. */
+void daemon_go_near_gpu(const struct daemon *daemon, const char *pci);
 /* L1's areas for the server, the nearest to each worker, and how far they are from each other. */
 void daemon_place_areas(struct daemon *daemon, struct server_options *options);
 

@@ -6,6 +6,11 @@
 #include "app/kvraild/daemon.h"
 #include "base/text.h"
 
+static void begin(void *context, const char *pci)
+{
+	daemon_go_near_gpu(context, pci);
+}
+
 static int open_gpus(struct daemon *daemon)
 {
 	struct gpus_options options;
@@ -13,6 +18,8 @@ static int open_gpus(struct daemon *daemon)
 
 	memset(&options, 0, sizeof(options));
 	options.threads = true;
+	options.begin = begin;
+	options.begin_context = daemon;
 	options.never_sleep = daemon->plan->placement.busy;
 	options.blocks = daemon->settings->gpu_blocks;
 	error = gpus_open(&options, &daemon->gpus, daemon->gpu_reason, sizeof(daemon->gpu_reason));

@@ -139,6 +139,9 @@ void kvraild_plan_options(
 /* The threads of a topology plan. --cores any and --wait change what it says of pinning and spinning. */
 void kvraild_place(const struct machine *machine, const struct kvraild_cores *cores, enum kvraild_wait wait,
 	struct plan *topology, struct kvraild_placement *placement);
+/* Of the plan's helpers, those near the GPU at that PCI address: cores has room for MACHINE_CPUS_MAX. 0: there are none, or it is not
+ * known where the GPU is. */
+uint32_t kvraild_place_gpu(const struct machine *machine, const struct plan *topology, const char *pci, int *cores);
 /* Which of the workers serve whom: with clients of both kinds each poll core has a worker for either. */
 void kvraild_place_kinds(const struct kvraild_plan *plan, struct kvraild_placement *placement);
 /* Those that poll, whatever number of workers each steps. */

@@ -100,6 +100,30 @@ void daemon_leave_poll_cores(struct daemon *daemon)
 		log_warn("helper threads can't be kept off the poll cores: %s", strerror(-error));
 }
 
+void daemon_go_near_gpu(const struct daemon *daemon, const char *pci)
+{
+	const struct plan *topology = daemon->topology;
+	struct text list = { NULL, 0, 0, false };
+	int cores[MACHINE_CPUS_MAX];
+	uint32_t count;
+	int error;
+
+	if (!topology || !topology->pinned)
+		return;
+	count = kvraild_place_gpu(daemon->machine, topology, pci, cores);
+	if (count == 0 || count == topology->helper_count)
+		return; /* they are all alike to it */
+	error = cores_bind(0, cores, count);
+	machine_list(&list, cores, count);
+	if (error)
+		log_warn("the thread of the GPU at %s can't be near it, on %s: %s", pci, list.bytes ? list.bytes : "",
+			strerror(-error));
+	else
+		log_info("plan: the thread of the GPU at %s is on helpers near it: %s", pci,
+			list.bytes ? list.bytes : "");
+	text_fini(&list);
+}
+
 void daemon_use_all_cores(struct daemon *daemon)
 {
 	if (daemon->topology && daemon->topology->pinned && daemon->allowed_count &&

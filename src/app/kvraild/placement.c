@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "app/kvraild/options.h"
 
@@ -104,6 +105,30 @@ void kvraild_place(const struct machine *machine, const struct kvraild_cores *co
 	for (uint32_t i = 0; i < topology->poll_count && placement->worker_count < most; i++)
 		place_worker(machine, topology, &topology->polls[i], &placement->workers[placement->worker_count++]);
 	placement->management_core = topology->pinned ? topology->management_core : -1;
+}
+
+/* Indices of nodes as bits. */
+static uint64_t nodes_of_gpu(const struct machine *machine, const char *pci)
+{
+	for (uint32_t i = 0; i < machine->gpu_count; i++) {
+		if (strcasecmp(machine->gpus[i].pci, pci) == 0)
+			return machine->gpus[i].nodes;
+	}
+	return 0;
+}
+
+uint32_t kvraild_place_gpu(const struct machine *machine, const struct plan *topology, const char *pci, int *cores)
+{
+	uint64_t nodes = nodes_of_gpu(machine, pci);
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < topology->helper_count; i++) {
+		int cpu = machine_find_cpu(machine, topology->helpers[i]);
+
+		if (cpu >= 0 && nodes >> machine->cpus[cpu].node & 1)
+			cores[count++] = topology->helpers[i];
+	}
+	return count;
 }
 
 void kvraild_place_anywhere(
