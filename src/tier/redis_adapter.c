@@ -62,12 +62,36 @@ static bool write_set_end(const struct redis *redis, struct redis_job *job)
 static bool write_keyed(struct redis *redis, struct redis_job *job, const char *command, uint32_t count)
 {
 	char key[REDIS_KEY_MAX];
-	uint32_t length = redis_key(&redis->remote.digester, redis->prefix, &job->request->identity, key);
 	const char *const words[] = { command, NULL };
+	uint32_t length;
 
+	if (job->request->operation == L2_CLEAR)
+		length = redis_key_of_hash(redis->prefix, redis->clear.found[job->found], key);
+	else
+		length = redis_key(&redis->remote.digester, redis->prefix, &job->request->identity, key);
 	job->slot = redis_slot(key, length);
 	return write_words(job, count, words) &&
 		redis_put_argument(job->head, sizeof(job->head), &job->head_length, key, length);
+}
+
+static bool write_getrange(struct redis *redis, struct redis_job *job)
+{
+	char last[16];
+	int length = snprintf(last, sizeof(last), "%u", OBJECT_HEADER_BYTES - 1);
+
+	return write_keyed(redis, job, "GETRANGE", 4) &&
+		redis_put_argument(job->head, sizeof(job->head), &job->head_length, "0", 1) &&
+		redis_put_argument(job->head, sizeof(job->head), &job->head_length, last, (size_t)length);
+}
+
+static bool write_scan(const struct redis *redis, struct redis_job *job)
+{
+	char pattern[REDIS_PATTERN_MAX];
+
+	redis_pattern(redis->prefix, pattern);
+	return write_words(job, 8,
+		(const char *const[]){
+			"SCAN", redis->clear.cursor, "MATCH", pattern, "COUNT", "128", "TYPE", "string" });
 }
 
 static bool write_command(struct redis *redis, struct redis_job *job)
@@ -81,6 +105,10 @@ static bool write_command(struct redis *redis, struct redis_job *job)
 		return write_keyed(redis, job, "STRLEN", 2);
 	case REDIS_UNLINK:
 		return write_keyed(redis, job, "UNLINK", 2);
+	case REDIS_SCAN:
+		return write_scan(redis, job);
+	case REDIS_GETRANGE:
+		return write_getrange(redis, job);
 	case REDIS_SET:
 		return write_keyed(redis, job, "SET", redis->expire_ms ? 6 : 4) && write_set_end(redis, job);
 	case REDIS_AUTH:
@@ -124,6 +152,8 @@ void redis_job_end(struct redis *redis, struct redis_job *job, int status, bool 
 	if (!request) {
 		if (job->command == REDIS_CLUSTER_SLOTS) {
 			redis->refreshing = false;
+			redis->map_status = status;
+			redis->maps++;
 			if (status)
 				redis_want_map(redis);
 		}
@@ -135,7 +165,10 @@ void redis_job_end(struct redis *redis, struct redis_job *job, int status, bool 
 	job->request = NULL;
 	object_body_free(&job->body);
 	list_add_first(job->pooled_small ? &redis->small_jobs : &redis->value_jobs, &job->node);
-	remote_end(&redis->remote, request, status, written);
+	if (request->operation == L2_CLEAR)
+		redis_clear_job_ended(redis, job, status);
+	else
+		remote_end(&redis->remote, request, status, written);
 }
 
 static struct redis_job *take_job(struct redis *redis, struct l2_request *request, bool value)
@@ -178,6 +211,10 @@ static void redis_begin(struct remote *remote, struct l2_request *request)
 	struct redis_job *job;
 	int error = 0;
 
+	if (request->operation == L2_CLEAR) {
+		redis_clear_begin(redis, request);
+		return;
+	}
 	if (OBJECT_HEADER_BYTES + request->identity.bytes > REDIS_VALUE_MAX) {
 		/* No server takes it: -ENOSPC is not tried again. */
 		remote_end(remote, request, request->operation == L2_STORE ? -ENOSPC : -ENOENT, false);
@@ -219,6 +256,7 @@ static uint64_t redis_turn(struct remote *remote)
 	struct redis *redis = redis_of(remote);
 	uint64_t next = UINT64_MAX;
 
+	redis_clear_step(redis);
 	redis_cluster_turn(redis);
 	for (uint32_t i = 0; i < REDIS_NODES_MAX; i++)
 		if (redis->nodes[i].used)
@@ -232,7 +270,7 @@ static uint64_t redis_turn(struct remote *remote)
 	}
 	if (redis->cluster && !redis->refreshing)
 		next = kvr_min_u64(next, redis->refresh_ns);
-	return next;
+	return redis_clear_goes_on(redis) ? 0 : next;
 }
 
 static void redis_wait(struct remote *remote, uint64_t timeout_ns)
@@ -263,7 +301,8 @@ static void redis_finish(struct remote *remote)
 				redis_link_close(redis->nodes[i].links[j]);
 }
 
-static const struct remote_calls redis_calls = { redis_has_room, redis_begin, redis_turn, redis_wait, redis_finish };
+static const struct remote_calls redis_calls = { redis_has_room, redis_begin, redis_turn, redis_wait, redis_finish,
+	.clears = true };
 
 /* ---- start and end ---- */
 

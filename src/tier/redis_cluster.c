@@ -91,7 +91,7 @@ void redis_node_add(struct redis_node *node, struct redis_job *job)
 {
 	struct list_node *queue = &node->small;
 
-	if (job->command == REDIS_GET)
+	if (job->command == REDIS_GET || job->command == REDIS_GETRANGE)
 		queue = &node->loads;
 	else if (job->command == REDIS_SET)
 		queue = &node->stores;
@@ -237,6 +237,7 @@ bool redis_follow(struct redis_link *link, struct redis_job *job, const char *li
 	if (!node)
 		return false;
 	job->asking = ask;
+	redis->map_changes++;
 	if (!ask) {
 		redis->map[slot] = (uint16_t)(node - redis->nodes);
 		node->mapped = true;
@@ -289,8 +290,10 @@ void redis_map_end(struct redis_link *link, bool good)
 {
 	struct redis *redis = link->node->redis;
 
-	if (good)
+	if (good) {
+		redis->map_changes += memcmp(redis->map, redis->map_next, sizeof(redis->map)) != 0;
 		memcpy(redis->map, redis->map_next, sizeof(redis->map));
+	}
 	for (uint32_t i = 0; i < REDIS_NODES_MAX; i++)
 		redis->nodes[i].mapped = false;
 	for (uint32_t slot = 0; slot < REDIS_SLOTS; slot++)

@@ -109,7 +109,8 @@ void redis_link_fail(struct redis_link *link, int error, const char *text, const
 		struct redis_job *job = KVR_CONTAINER_OF(item, struct redis_job, node);
 
 		node->stores_sent -= job->command == REDIS_SET;
-		if (job->request && lost && job->tries++ == 0) {
+		/* A SCAN is this server's alone, which rests now. */
+		if (job->request && lost && job->command != REDIS_SCAN && job->tries++ == 0) {
 			redis_job_write(redis, job);
 			redis_route(redis, job);
 		} else {
@@ -380,7 +381,7 @@ static void receive(struct redis_link *link)
 
 	if (left > 0 && !list_empty(&link->jobs)) {
 		struct redis_job *job = KVR_CONTAINER_OF(link->jobs.next, struct redis_job, node);
-		uint8_t *at = job->command == REDIS_GET ? redis_value_at(link, job, &offered) : NULL;
+		uint8_t *at = redis_is_value(job) ? redis_value_at(link, job, &offered) : NULL;
 
 		if (at) {
 			iov[count++] = (struct iovec){ at, offered };

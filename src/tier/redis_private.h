@@ -32,13 +32,16 @@ KVR_BEGIN_C
 #define REDIS_INPUT_BYTES 16384
 #define REDIS_OWN_JOBS 3 /* AUTH, SELECT, PING */
 #define REDIS_NO_NODE UINT16_MAX
+#define REDIS_CLEAR_KEYS 4096 /* of a page: more than a server gives when it is asked for 128 */
 
 enum redis_command {
 	REDIS_GET,
 	REDIS_SET,
 	REDIS_STRLEN,
 	REDIS_UNLINK,
-	REDIS_AUTH, /* from here on without a request */
+	REDIS_SCAN,     /* CLEAR's, as UNLINK may be */
+	REDIS_GETRANGE, /* likewise */
+	REDIS_AUTH,     /* from here on without a request */
 	REDIS_SELECT,
 	REDIS_PING,
 	REDIS_CLUSTER_SLOTS,
@@ -55,6 +58,7 @@ struct redis_job {
 	bool damaged;      /* a GET or STRLEN found what must go: it is an UNLINK now, and ends with `status` */
 	bool pooled_small; /* of redis.small_jobs, else of value_jobs; ours: neither */
 	int status;
+	uint32_t found; /* CLEAR's UNLINK and GETRANGE: which of redis_clear.found */
 	/* what is sent: head, then of SET header, body, tail */
 	uint32_t head_length, tail_length;
 	uint64_t sent, length;
@@ -103,9 +107,36 @@ struct redis_node {
 	struct redis_link *links[REDIS_LINKS_MAX];
 	struct list_node small, loads, stores; /* jobs that wait for a connection */
 	uint32_t stores_sent;
-	uint32_t failures; /* in a row */
-	int error;         /* the last one, negative */
-	uint64_t until_ns; /* no connection is tried before */
+	uint32_t failures;  /* in a row */
+	int error;          /* the last one, negative */
+	uint32_t greetings; /* of its connection 0 */
+	uint64_t until_ns;  /* no connection is tried before */
+};
+
+enum redis_clear_state {
+	REDIS_CLEAR_NONE,
+	REDIS_CLEAR_MAP,  /* the map of slots is asked for: before the first master, and after the last */
+	REDIS_CLEAR_NODE, /* the next master is due */
+	REDIS_CLEAR_PAGE, /* its next page */
+	REDIS_CLEAR_SCANNING,
+	REDIS_CLEAR_REMOVING, /* what the page had */
+};
+
+struct redis_clear {
+	struct l2_request *request;
+	enum redis_clear_state state;
+	int status; /* the first error */
+	uint16_t node;
+	bool asked; /* for the map, when there were `maps` answers */
+	uint32_t maps, tries;
+	uint32_t map_changes;
+	uint32_t greetings; /* when the cursor came */
+	uint32_t under_way; /* jobs */
+	uint32_t found_count, found_next;
+	uint64_t pages, removed, seen, say_ns;
+	char cursor[REDIS_CURSOR_BYTES];
+	struct redis_scan scan;
+	uint8_t found[REDIS_CLEAR_KEYS][32]; /* hashes, of the keys of a page */
 };
 
 struct redis {
@@ -125,11 +156,15 @@ struct redis {
 	uint32_t next_node;                      /* whom to ask about the cluster */
 	struct redis_job refresh;
 	bool refreshing;
-	uint64_t refresh_ns; /* when to ask for the map; UINT64_MAX: no need */
+	int map_status;       /* of the last question */
+	uint32_t maps;        /* questions that were answered, or failed */
+	uint32_t map_changes; /* what of the map was seen to have changed */
+	uint64_t refresh_ns;  /* when to ask for the map; UINT64_MAX: no need */
 	uint64_t refreshed_ns;
 	uint16_t map[REDIS_SLOTS];      /* node of each slot, REDIS_NO_NODE: not known */
 	uint16_t map_next[REDIS_SLOTS]; /* while it is being read */
 	struct redis_node nodes[REDIS_NODES_MAX];
+	struct redis_clear clear;
 };
 
 /* redis_adapter.c --------------------------------------------------------------------------------------------------- */
@@ -158,6 +193,20 @@ void redis_map_end(struct redis_link *link, bool good);
 /* Starts the question for the map when it is due; drops nodes that nobody needs. */
 void redis_cluster_turn(struct redis *redis);
 
+/* redis_clear.c ----------------------------------------------------------------------------------------------------- */
+
+/* Nothing else is under way; ends with remote_end. */
+void redis_clear_begin(struct redis *redis, struct l2_request *request);
+void redis_clear_step(struct redis *redis);
+/* redis_clear_step has something to do at once. */
+bool redis_clear_goes_on(const struct redis *redis);
+/* A job of its request has ended, and is free. */
+void redis_clear_job_ended(struct redis *redis, struct redis_job *job, int status);
+/* Its GETRANGE was answered: the object is of the request's models. */
+bool redis_clear_wants(const struct redis *redis, const struct redis_job *job);
+/* Such a job, taken off its link, becomes an UNLINK. */
+void redis_clear_remove(struct redis *redis, struct redis_job *job);
+
 /* redis_link.c ------------------------------------------------------------------------------------------------------ */
 
 /* False: it failed at once. */
@@ -178,6 +227,11 @@ void redis_link_set_deadline(struct redis_link *link);
 
 /* Events of the reply of the link's first job. False: the link has failed, and nothing more is to be read of it. */
 bool redis_reply_event(struct redis_link *link, enum resp_event event, const uint8_t *piece, size_t piece_bytes);
+/* Its reply is a value, which goes to its header and body. */
+static inline bool redis_is_value(const struct redis_job *job)
+{
+	return job->command == REDIS_GET || job->command == REDIS_GETRANGE;
+}
 /* Where the next bytes of the value belong, and how many can go there; NULL: not wanted. */
 uint8_t *redis_value_at(const struct redis_link *link, const struct redis_job *job, uint64_t *bytes);
 

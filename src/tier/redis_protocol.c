@@ -11,15 +11,55 @@
 uint32_t redis_key(
 	struct digester *digester, const char *prefix, const struct l2_identity *identity, char key[REDIS_KEY_MAX])
 {
-	size_t length = strnlen(prefix, REDIS_PREFIX_MAX);
 	uint8_t hash[32];
-	char hex[65];
 
 	object_hash(digester, identity, hash);
-	text_hex(hex, hash, sizeof(hash));
+	return redis_key_of_hash(prefix, hash, key);
+}
+
+uint32_t redis_key_of_hash(const char *prefix, const uint8_t hash[32], char key[REDIS_KEY_MAX])
+{
+	size_t length = strnlen(prefix, REDIS_PREFIX_MAX);
+	char hex[65];
+
+	text_hex(hex, hash, 32);
 	memcpy(key, prefix, length);
 	memcpy(key + length, hex, 64);
 	return (uint32_t)length + 64;
+}
+
+static int digit_of(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool redis_key_parse(const char *prefix, const char *key, size_t length, uint8_t hash[32])
+{
+	size_t skip = strnlen(prefix, REDIS_PREFIX_MAX);
+
+	if (length != skip + 64 || memcmp(key, prefix, skip) != 0)
+		return false;
+	for (size_t i = 0; i < 32; i++) {
+		int high = digit_of(key[skip + 2 * i]), low = digit_of(key[skip + 2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return false;
+		hash[i] = (uint8_t)(high << 4 | low);
+	}
+	return true;
+}
+
+void redis_pattern(const char *prefix, char out[REDIS_PATTERN_MAX])
+{
+	for (size_t i = 0; i < REDIS_PREFIX_MAX && prefix[i]; i++) {
+		if (strchr("*?[]\\^", prefix[i]))
+			*out++ = '\\';
+		*out++ = prefix[i];
+	}
+	*out++ = '*';
+	*out = '\0';
 }
 
 /* CRC16 as the cluster specification has it: polynomial 0x1021, begins with 0, not reflected. */
@@ -286,4 +326,91 @@ void redis_slots_event(struct redis_slots *slots, const struct resp *resp, enum 
 	}
 	if (!good)
 		slots->bad = true;
+}
+
+/* ---- SCAN ---- */
+
+enum scan_place { SCAN_REPLY, SCAN_CURSOR, SCAN_LIST, SCAN_KEY, SCAN_NOTHING };
+
+void redis_scan_init(struct redis_scan *scan, bool (*key)(void *owner, const char *key, uint32_t length), void *owner)
+{
+	memset(scan, 0, sizeof(*scan));
+	scan->key = key;
+	scan->owner = owner;
+}
+
+static bool scan_cursor(struct redis_scan *scan)
+{
+	if (scan->length == 0 || scan->length > 20 || (scan->text[0] == '0' && scan->length > 1))
+		return false;
+	for (uint32_t i = 0; i < scan->length; i++)
+		if (scan->text[i] < '0' || scan->text[i] > '9')
+			return false;
+	memcpy(scan->cursor, scan->text, scan->length);
+	scan->cursor[scan->length] = '\0';
+	scan->place = SCAN_LIST;
+	return true;
+}
+
+static bool scan_key(struct redis_scan *scan)
+{
+	scan->left--;
+	scan->whole = scan->left == 0;
+	if (scan->whole)
+		scan->place = SCAN_NOTHING;
+	return scan->length > sizeof(scan->text) || scan->key(scan->owner, scan->text, scan->length);
+}
+
+static bool scan_text(struct redis_scan *scan)
+{
+	return scan->place == SCAN_CURSOR ? scan_cursor(scan) : scan_key(scan);
+}
+
+static bool scan_array(struct redis_scan *scan, int64_t count)
+{
+	if (scan->place == SCAN_REPLY) {
+		scan->place = SCAN_CURSOR;
+		return count == 2;
+	}
+	if (scan->place != SCAN_LIST)
+		return false;
+	scan->left = (uint64_t)count;
+	scan->whole = count == 0;
+	scan->place = scan->whole ? SCAN_NOTHING : SCAN_KEY;
+	return true;
+}
+
+static bool scan_bulk(struct redis_scan *scan, int64_t bytes)
+{
+	if (scan->place != SCAN_CURSOR && scan->place != SCAN_KEY)
+		return false;
+	/* What is too long is no key of ours: its bytes go nowhere. */
+	scan->length = (uint32_t)kvr_min_u64((uint64_t)bytes, sizeof(scan->text) + 1);
+	scan->filled = 0;
+	return bytes > 0 || scan_text(scan);
+}
+
+static bool scan_piece(struct redis_scan *scan, const struct resp *resp, const uint8_t *piece, size_t piece_bytes)
+{
+	if (scan->length <= sizeof(scan->text)) {
+		memcpy(scan->text + scan->filled, piece, piece_bytes);
+		scan->filled += (uint32_t)piece_bytes;
+	}
+	return resp_bulk_left(resp) > 0 || scan_text(scan);
+}
+
+void redis_scan_event(struct redis_scan *scan, const struct resp *resp, enum resp_event event, const uint8_t *piece,
+	size_t piece_bytes)
+{
+	bool good = false;
+
+	if (scan->bad)
+		return;
+	if (event == RESP_ARRAY)
+		good = scan_array(scan, resp->number);
+	else if (event == RESP_BULK)
+		good = scan_bulk(scan, resp->number);
+	else if (event == RESP_PIECE)
+		good = scan_piece(scan, resp, piece, piece_bytes);
+	scan->bad = !good;
 }

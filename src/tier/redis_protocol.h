@@ -20,6 +20,8 @@ KVR_BEGIN_C
 
 #define REDIS_PREFIX_MAX 63
 #define REDIS_KEY_MAX (REDIS_PREFIX_MAX + 64)
+#define REDIS_PATTERN_MAX (2 * REDIS_PREFIX_MAX + 2)
+#define REDIS_CURSOR_BYTES 24 /* 20 digits and the 0 */
 #define REDIS_SLOTS 16384
 #define REDIS_HOST_MAX 255
 #define REDIS_VALUE_MAX (UINT64_C(512) << 20) /* what servers take by default (proto-max-bulk-len) */
@@ -27,6 +29,11 @@ KVR_BEGIN_C
 /* The key without a 0 behind it. Returns its length. */
 uint32_t redis_key(
 	struct digester *digester, const char *prefix, const struct l2_identity *identity, char key[REDIS_KEY_MAX]);
+uint32_t redis_key_of_hash(const char *prefix, const uint8_t hash[32], char key[REDIS_KEY_MAX]);
+/* The hash in a key; false: it has not the form of ours. */
+bool redis_key_parse(const char *prefix, const char *key, size_t length, uint8_t hash[32]);
+/* For SCAN's MATCH: all that begins with the prefix, whatever characters that has. */
+void redis_pattern(const char *prefix, char out[REDIS_PATTERN_MAX]);
 /* The slot of a cluster: CRC16 of the key, or of what stands between the first '{' and the next '}' when that is not
  * empty. */
 uint32_t redis_slot(const char *key, size_t length);
@@ -74,6 +81,24 @@ void redis_slots_init(
 	struct redis_slots *slots, bool (*range)(void *, uint32_t, uint32_t, const char *, uint16_t), void *owner);
 /* All events but RESP_MORE, RESP_END, RESP_BAD. */
 void redis_slots_event(struct redis_slots *slots, const struct resp *resp, enum resp_event event, const uint8_t *piece,
+	size_t piece_bytes);
+
+/* SCAN: a cursor and keys, event by event. */
+struct redis_scan {
+	/* Each key of at most REDIS_KEY_MAX characters, without a 0 behind it. False: no room. */
+	bool (*key)(void *owner, const char *key, uint32_t length);
+	void *owner;
+	uint32_t place;          /* what comes next: the reply, its cursor, its list, a key, nothing */
+	uint64_t left;           /* keys to come */
+	uint32_t length, filled; /* of the text that comes */
+	char text[REDIS_KEY_MAX];
+	char cursor[REDIS_CURSOR_BYTES]; /* decimal, "0": that was all */
+	bool whole;                      /* all of it has come */
+	bool bad;                        /* not a reply to SCAN */
+};
+void redis_scan_init(struct redis_scan *scan, bool (*key)(void *owner, const char *key, uint32_t length), void *owner);
+/* As redis_slots_event. */
+void redis_scan_event(struct redis_scan *scan, const struct resp *resp, enum resp_event event, const uint8_t *piece,
 	size_t piece_bytes);
 
 KVR_END_C

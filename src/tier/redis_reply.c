@@ -162,8 +162,47 @@ static bool set_ended(struct redis_link *link, struct redis_job *job)
 	return true;
 }
 
+static bool unlink_ended(struct redis_link *link, struct redis_job *job)
+{
+	struct redis *redis = link->node->redis;
+
+	if (job->got != RESP_INTEGER)
+		return nonsense(link, "to UNLINK");
+	if (job->request->operation == L2_CLEAR)
+		redis->clear.removed += link->resp.number > 0;
+	end_well(link, job, job->damaged ? job->status : 0, false);
+	return true;
+}
+
+static bool scan_ended(struct redis_link *link, struct redis_job *job)
+{
+	const struct redis_scan *scan = &link->node->redis->clear.scan;
+
+	if (scan->bad || !scan->whole)
+		return nonsense(link, "to SCAN");
+	end_well(link, job, 0, false);
+	return true;
+}
+
+static bool getrange_ended(struct redis_link *link, struct redis_job *job)
+{
+	struct redis *redis = link->node->redis;
+
+	if (job->got != RESP_BULK)
+		return nonsense(link, "to GETRANGE");
+	if (!redis_clear_wants(redis, job)) {
+		end_well(link, job, 0, false);
+		return true;
+	}
+	take_off(link, job);
+	well(link, false);
+	redis_clear_remove(redis, job);
+	return true;
+}
+
 static void ready(struct redis_link *link)
 {
+	link->node->greetings += link->number == 0;
 	link->state = REDIS_LINK_READY;
 }
 
@@ -202,7 +241,7 @@ static struct answer answer_of(enum redis_trouble trouble)
 	case REDIS_NOPERM:
 		return (struct answer){
 			-EACCES, false,
-			"the user lacks a right: get, set, strlen, unlink, ping, in a cluster cluster|slots; and the keys"
+			"the user lacks a right: get, set, strlen, unlink, ping, to be cleared scan and getrange, in a cluster cluster|slots; and the keys"
 		};
 	case REDIS_CLUSTERDOWN:
 		return (struct answer){ -EHOSTDOWN, false, "the cluster cannot answer now" };
@@ -290,10 +329,11 @@ static bool job_answered(struct redis_link *link, struct redis_job *job)
 	case REDIS_STRLEN:
 		return strlen_ended(link, job);
 	case REDIS_UNLINK:
-		if (job->got != RESP_INTEGER)
-			return nonsense(link, "to UNLINK");
-		end_well(link, job, job->damaged ? job->status : 0, false);
-		return true;
+		return unlink_ended(link, job);
+	case REDIS_SCAN:
+		return scan_ended(link, job);
+	case REDIS_GETRANGE:
+		return getrange_ended(link, job);
 	case REDIS_CLUSTER_SLOTS:
 		if (link->slots.bad) {
 			map_refused(link, job, "that is no such map");
@@ -342,7 +382,11 @@ bool redis_reply_event(struct redis_link *link, enum resp_event event, const uin
 		redis_slots_event(&link->slots, &link->resp, event, piece, piece_bytes);
 		return true;
 	}
-	if (job->command == REDIS_GET && job->acks == 0 && job->got == RESP_BULK && event == RESP_PIECE) {
+	if (job->command == REDIS_SCAN && event != RESP_ERROR) {
+		redis_scan_event(&link->node->redis->clear.scan, &link->resp, event, piece, piece_bytes);
+		return true;
+	}
+	if (redis_is_value(job) && job->acks == 0 && job->got == RESP_BULK && event == RESP_PIECE) {
 		value_piece(link, job, piece, piece_bytes);
 		return true;
 	}
@@ -350,9 +394,11 @@ bool redis_reply_event(struct redis_link *link, enum resp_event event, const uin
 		return event == RESP_PIECE || nonsense(link, "more than one");
 	job->got = event;
 	/* The only reply with bytes is a value's; what else has some, or is an array, is none of ours. */
-	if (event == RESP_ARRAY || (event == RESP_BULK && (job->command != REDIS_GET || job->acks > 0)))
+	if (event == RESP_ARRAY || (event == RESP_BULK && (!redis_is_value(job) || job->acks > 0)))
 		return nonsense(link, "of another kind");
-	if (event == RESP_BULK) {
+	if (event == RESP_BULK && job->command == REDIS_GETRANGE) {
+		job->fits = link->resp.number == OBJECT_HEADER_BYTES;
+	} else if (event == RESP_BULK) {
 		job->misfit = object_body_load(job->request, (uint64_t)link->resp.number, &job->body);
 		job->fits = job->misfit == 0;
 	}

@@ -144,7 +144,7 @@ static void s3_finish(struct remote *remote)
 	}
 }
 
-static const struct remote_calls s3_calls = { s3_has_room, s3_begin, s3_turn, s3_wait, s3_finish };
+static const struct remote_calls s3_calls = { s3_has_room, s3_begin, s3_turn, s3_wait, s3_finish, .clears = false };
 
 /* ---- start and end ---- */
 

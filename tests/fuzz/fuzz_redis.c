@@ -1,6 +1,7 @@
 /*
  * libFuzzer target for what a Redis server may answer: the bytes go through the parser, in pieces, to a connection that
- * has a GET, a STRLEN, a SET and a CLUSTER SLOTS under way, in an order that the first byte says. No byte outside the
+ * has a GET, a STRLEN, a SET and a CLUSTER SLOTS under way, in an order that the first byte says, and with two of its bits
+ * a CLEAR's SCAN and GETRANGE before them. No byte outside the
  * object's memory is written, each request ends at most once, and a load ends well only with the right bytes.
  */
 #include <errno.h>
@@ -32,8 +33,9 @@ static void no_log(void *context, enum log_level level, const char *line)
 struct world {
 	struct redis *redis;
 	struct redis_link *link;
-	struct redis_job jobs[3];
-	struct l2_request requests[3];
+	struct redis_job jobs[5];
+	struct l2_request requests[4]; /* the last one: CLEAR */
+	uint8_t model_key[32];
 	uint8_t header[2][OBJECT_HEADER_BYTES];
 	uint8_t memory[2 * GUARD + BYTES];
 };
@@ -54,6 +56,37 @@ static void begin(struct world *world, uint32_t number, enum l2_operation operat
 	world->redis->remote.active++;
 	world->redis->remote.active_stores += operation == L2_STORE;
 	redis_job_write(world->redis, job);
+	redis_link_push(world->link, job);
+}
+
+/* Every byte of a key is there. */
+static bool key_found(void *owner, const char *key, uint32_t length)
+{
+	uint8_t hash[32];
+
+	demand(length <= REDIS_KEY_MAX);
+	(void)owner;
+	return length == 0 || key[length - 1] != '!' || redis_key_parse("k:", key, length, hash);
+}
+
+static void begin_clear(struct world *world, uint32_t number, enum redis_command command)
+{
+	struct redis *redis = world->redis;
+	struct redis_job *job = &world->jobs[number];
+
+	redis->clear.request = &world->requests[3];
+	redis->clear.request->operation = L2_CLEAR;
+	redis->clear.request->memory = world->model_key;
+	redis->clear.request->identity.bytes = sizeof(world->model_key);
+	redis->clear.under_way++;
+	memcpy(redis->clear.cursor, "7", 2);
+	redis_scan_init(&redis->clear.scan, key_found, NULL);
+	job->request = redis->clear.request;
+	job->command = command;
+	job->slot = REDIS_SLOTS;
+	job->header = world->header[1];
+	job->pooled_small = true;
+	redis_job_write(redis, job);
 	redis_link_push(world->link, job);
 }
 
@@ -84,6 +117,10 @@ static void make(struct world *world, uint8_t order)
 	world->link->state = REDIS_LINK_READY;
 	list_init(&world->link->jobs);
 	resp_init(&world->link->resp);
+	if (order & 8)
+		begin_clear(world, 3, REDIS_SCAN);
+	if (order & 16)
+		begin_clear(world, 4, REDIS_GETRANGE);
 	for (uint32_t i = 0; i < 4; i++) {
 		switch ((order >> 1) + i & 3) {
 		case 0:
@@ -125,7 +162,7 @@ static void answer(struct world *world, const uint8_t *data, size_t size)
 		direct = !direct;
 		if (direct && resp_bulk_left(&link->resp) > 0 && !list_empty(&link->jobs)) {
 			struct redis_job *job = KVR_CONTAINER_OF(link->jobs.next, struct redis_job, node);
-			uint8_t *to = job->command == REDIS_GET ? redis_value_at(link, job, &offered) : NULL;
+			uint8_t *to = redis_is_value(job) ? redis_value_at(link, job, &offered) : NULL;
 
 			if (to) {
 				offered = kvr_min_u64(offered, (uint64_t)(end - at));

@@ -83,6 +83,17 @@ static const char *ordinary(const char *word)
 	return strcmp(word, "GET") == 0 ? "$-1\r\n" : "+OK\r\n";
 }
 
+/* A reply to SCAN, with the lock held; its length, 0: none was told. */
+static size_t scan_answer(struct fake_redis *fake, char *bytes)
+{
+	if (!fake->page)
+		return 0;
+	fake->pages++;
+	if (strcmp(fake->page, "endless") == 0)
+		return (size_t)sprintf(bytes, "*2\r\n$10\r\n1%09u\r\n*0\r\n", fake->pages);
+	return (size_t)sprintf(bytes, "%s", fake->page);
+}
+
 static bool answer(struct fake_redis *fake, int fd, const char *word)
 {
 	size_t length = strlen(ordinary(word));
@@ -94,6 +105,8 @@ static bool answer(struct fake_redis *fake, int fd, const char *word)
 	pthread_mutex_lock(&fake->lock);
 	fake->unlinked += strcmp(word, "UNLINK") == 0;
 	fake->asked += strcmp(word, "ASKING") == 0;
+	if (strcmp(word, "SCAN") == 0 && fake->page)
+		length = scan_answer(fake, bytes);
 	if (strcmp(word, fake->command) == 0) {
 		length = fake->length;
 		memcpy(bytes, fake->bytes, length);
@@ -231,4 +244,21 @@ uint32_t fake_redis_unlinked(struct fake_redis *fake)
 	unlinked = fake->unlinked;
 	pthread_mutex_unlock(&fake->lock);
 	return unlinked;
+}
+
+void fake_redis_page(struct fake_redis *fake, const char *page)
+{
+	pthread_mutex_lock(&fake->lock);
+	fake->page = page;
+	pthread_mutex_unlock(&fake->lock);
+}
+
+uint32_t fake_redis_pages(struct fake_redis *fake)
+{
+	uint32_t pages;
+
+	pthread_mutex_lock(&fake->lock);
+	pages = fake->pages;
+	pthread_mutex_unlock(&fake->lock);
+	return pages;
 }

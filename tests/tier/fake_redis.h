@@ -33,6 +33,8 @@ struct fake_redis {
 	uint32_t answered; /* times that the answer was given */
 	uint32_t unlinked; /* UNLINKs that came */
 	uint32_t asked;    /* ASKINGs */
+	const char *page;  /* what SCAN is answered with; NULL: as all the rest */
+	uint32_t pages;    /* times that it was */
 	uint32_t connections;
 	int fds[FAKE_CONNECTIONS];
 	bool ended[FAKE_CONNECTIONS]; /* its thread is done with it */
@@ -45,6 +47,9 @@ void fake_redis_stop(struct fake_redis *fake);
 /* From now on `command` is answered with these bytes. Others: PING +PONG, STRLEN and UNLINK :1,
  * GET nil, the rest +OK. */
 void fake_redis_say(struct fake_redis *fake, const char *command, const void *bytes, size_t length, enum fake_end end);
+/* And SCAN with this, which stays; "endless": an empty page and a new cursor each time. */
+void fake_redis_page(struct fake_redis *fake, const char *page);
+uint32_t fake_redis_pages(struct fake_redis *fake);
 uint32_t fake_redis_answered(struct fake_redis *fake);
 uint32_t fake_redis_unlinked(struct fake_redis *fake);
 

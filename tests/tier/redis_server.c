@@ -19,9 +19,42 @@
 #include "base/clock.h"
 #include "tier/redis_protocol.h"
 
-bool redis_installed(void)
+/* Whose -server and -cli are run. */
+static const char *kind = "redis";
+
+static bool installed(void)
 {
-	return system("command -v redis-server >/dev/null && command -v redis-cli >/dev/null") == 0;
+	char command[128];
+
+	snprintf(command, sizeof(command), "command -v %s-server >/dev/null && command -v %s-cli >/dev/null", kind,
+		kind);
+	return system(command) == 0;
+}
+
+static void a_server_is_installed(void **state)
+{
+	(void)state;
+	skip();
+}
+
+int redis_run_tests(const struct CMUnitTest *tests, size_t count)
+{
+	static const char *const kinds[] = { "redis", "valkey" };
+	const struct CMUnitTest none[] = { cmocka_unit_test(a_server_is_installed) };
+	int failed = 0, ran = 0;
+
+	for (size_t i = 0; i < 2; i++) {
+		kind = kinds[i];
+		if (!installed()) {
+			print_message("%s-server and %s-cli are not installed: nothing is tested with them%s\n", kind,
+				kind, i == 0 ? " (scripts/deps --test)" : "");
+			continue;
+		}
+		print_message("with %s-server:\n", kind);
+		failed += _cmocka_run_group_tests(kind, tests, count, NULL, NULL);
+		ran++;
+	}
+	return ran ? failed : cmocka_run_group_tests(none, NULL, NULL);
 }
 
 uint16_t redis_free_port(void)
@@ -39,10 +72,12 @@ uint16_t redis_free_port(void)
 static void run_server(const struct redis_server *server, int output)
 {
 	char port[8];
-	const char *arguments[32] = { "redis-server", "--port", port, "--unixsocket", server->socket, "--dir",
+	char program[32];
+	const char *arguments[32] = { program, "--port", port, "--unixsocket", server->socket, "--dir",
 		server->place.path, "--save", "", "--daemonize", "no", "--bind", "127.0.0.1" };
 	int count = 13;
 
+	snprintf(program, sizeof(program), "%s-server", kind);
 	snprintf(port, sizeof(port), "%u", server->port);
 	for (int i = 0; i < 8 && server->more[i][0]; i++)
 		arguments[count++] = server->more[i];
@@ -73,7 +108,7 @@ void redis_server_again(struct redis_server *server)
 	while (!ready && fgets(line, sizeof(line), output))
 		ready = strstr(line, "he server is now ready to accept connections at") != NULL;
 	if (!ready)
-		fail_msg("redis-server does not start: %s", line);
+		fail_msg("%s-server does not start: %s", kind, line);
 	/* What it says from here on fills the pipe at worst, which has 64 KiB; its end stays open until it is killed. */
 	server->output = output;
 }
@@ -118,7 +153,7 @@ void redis_cli(const struct redis_server *server, char out[256], const char *for
 	va_start(arguments, format);
 	vsnprintf(command, sizeof(command), format, arguments);
 	va_end(arguments);
-	snprintf(whole, sizeof(whole), "redis-cli --no-auth-warning -s %s %s 2>&1", server->socket, command);
+	snprintf(whole, sizeof(whole), "%s-cli --no-auth-warning -s %s %s 2>&1", kind, server->socket, command);
 	output = popen(whole, "r");
 	assert_non_null(output);
 	length = fread(out, 1, 255, output);
@@ -128,6 +163,33 @@ void redis_cli(const struct redis_server *server, char out[256], const char *for
 	while (fread(command, 1, sizeof(command), output) > 0)
 		;
 	pclose(output);
+}
+
+void redis_cluster_start(struct redis_server servers[REDIS_CLUSTER_NODES])
+{
+	static const char *const ranges[] = { "0 5460", "5461 10922", "10923 16383" };
+	char arguments[128], out[256];
+	bool ready = false;
+
+	for (int i = 0; i < REDIS_CLUSTER_NODES; i++) {
+		snprintf(arguments, sizeof(arguments),
+			"--cluster-enabled yes --cluster-port %u --cluster-node-timeout 60000", redis_free_port());
+		redis_server_start(&servers[i], arguments);
+		redis_says(&servers[i], "OK", "CLUSTER ADDSLOTSRANGE %s", ranges[i]);
+		redis_says(&servers[i], "OK", "CLUSTER SET-CONFIG-EPOCH %d", i + 1);
+	}
+	for (int i = 1; i < REDIS_CLUSTER_NODES; i++) {
+		snprintf(arguments, sizeof(arguments), "CLUSTER MEET 127.0.0.1 %u %s", servers[i].port,
+			servers[i].more[3]);
+		redis_says(&servers[0], "OK", "%s", arguments);
+	}
+	while (!ready) {
+		ready = true;
+		for (int i = 0; i < REDIS_CLUSTER_NODES; i++) {
+			redis_cli(&servers[i], out, "CLUSTER INFO");
+			ready &= strstr(out, "cluster_state:ok") && strstr(out, "cluster_slots_assigned:16384");
+		}
+	}
 }
 
 void redis_key_of(const struct l2_identity *identity, char key[128])

@@ -1,4 +1,4 @@
-/* redis_server.h - a real redis-server in a folder of its own, started and stopped by a test, and redis-cli to look at it. */
+/* redis_server.h - a real redis-server, or valkey-server, in a folder of its own, started and stopped by a test, and redis-cli to look at it. */
 #ifndef KVRAIL_TESTS_TIER_REDIS_SERVER_H
 #define KVRAIL_TESTS_TIER_REDIS_SERVER_H
 
@@ -19,14 +19,20 @@ struct redis_server {
 	char more[8][64]; /* further arguments, "" ends them */
 };
 
-/* False: redis-server or redis-cli is not installed; then tests skip, saying so. */
-bool redis_installed(void);
+struct CMUnitTest;
+
+/* The tests with a redis-server, and once more with a valkey-server, each where it is installed; where one is not, that is
+ * said, and without any of them a skipped test stands for all. How many failed. */
+int redis_run_tests(const struct CMUnitTest *tests, size_t count);
 /* Makes the folder and starts it; returns when it accepts connections. arguments: "--requirepass secret", by blanks. */
 void redis_server_start(struct redis_server *server, const char *arguments);
 /* Again, as it was, after redis_server_kill. */
 void redis_server_again(struct redis_server *server);
 void redis_server_kill(struct redis_server *server);
 void redis_server_stop(struct redis_server *server);
+#define REDIS_CLUSTER_NODES 3
+/* Three servers that are a cluster: each knows the others, and has a third of the slots. */
+void redis_cluster_start(struct redis_server servers[REDIS_CLUSTER_NODES]);
 /* A port of 127.0.0.1 that nobody has. */
 uint16_t redis_free_port(void);
 /* redis-cli at the server's socket: what it prints, into out of 256 bytes, without the last line end. */

@@ -323,36 +323,8 @@ static void database_time_to_live_and_read_only_are_as_configured(void **state)
 	redis_server_stop(&server);
 }
 
-#define NODES 3
+#define NODES REDIS_CLUSTER_NODES
 #define SPREAD 60
-
-/* Three servers that are a cluster: each knows the others, and has a third of the slots. */
-static void make_cluster(struct redis_server servers[NODES])
-{
-	static const char *const ranges[] = { "0 5460", "5461 10922", "10923 16383" };
-	char arguments[128], out[256];
-	bool ready = false;
-
-	for (int i = 0; i < NODES; i++) {
-		snprintf(arguments, sizeof(arguments),
-			"--cluster-enabled yes --cluster-port %u --cluster-node-timeout 60000", redis_free_port());
-		redis_server_start(&servers[i], arguments);
-		redis_says(&servers[i], "OK", "CLUSTER ADDSLOTSRANGE %s", ranges[i]);
-		redis_says(&servers[i], "OK", "CLUSTER SET-CONFIG-EPOCH %d", i + 1);
-	}
-	for (int i = 1; i < NODES; i++) {
-		snprintf(arguments, sizeof(arguments), "CLUSTER MEET 127.0.0.1 %u %s", servers[i].port,
-			servers[i].more[3]);
-		redis_says(&servers[0], "OK", "%s", arguments);
-	}
-	while (!ready) {
-		ready = true;
-		for (int i = 0; i < NODES; i++) {
-			redis_cli(&servers[i], out, "CLUSTER INFO");
-			ready &= strstr(out, "cluster_state:ok") && strstr(out, "cluster_slots_assigned:16384");
-		}
-	}
-}
 
 /* Moves the slot of the object from one node to another: first its key alone, as while a migration goes on. */
 static void migrate(struct redis_server *from, struct redis_server *to, const char *key, const char *slot)
@@ -375,7 +347,7 @@ static void a_cluster_is_found_and_followed(void **state)
 	int from, to, failed = 0;
 
 	(void)state;
-	make_cluster(servers);
+	redis_cluster_start(servers);
 	snprintf(where, sizeof(where), "127.0.0.1:%u", servers[0].port);
 	adapter = redis_open(NULL, (struct redis_adapter_options){ .where = where, .cluster = true, .connections = 2 });
 	for (uint32_t i = 0; i < SPREAD; i++)
@@ -554,13 +526,6 @@ static void many_requests_of_two_servers_never_give_a_wrong_byte(void **state)
 	redis_server_stop(&server);
 }
 
-static void redis_server_is_installed(void **state)
-{
-	(void)state;
-	print_message("redis-server or redis-cli is not installed: scripts/deps --test\n");
-	skip();
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -578,9 +543,5 @@ int main(void)
 		cmocka_unit_test(many_requests_of_two_servers_never_give_a_wrong_byte),
 	};
 
-	const struct CMUnitTest none[] = { cmocka_unit_test(redis_server_is_installed) };
-
-	if (!redis_installed())
-		return cmocka_run_group_tests(none, NULL, NULL);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return redis_run_tests(tests, KVR_COUNT_OF(tests));
 }

@@ -270,9 +270,111 @@ static void the_map_of_a_cluster_is_read(void **state)
 	assert_null(ranges_of("*1\r\n-ERR\r\n", &ranges));
 }
 
+/* What SCAN's MATCH is given, and what counts as a key of ours among what it answers. */
+static void keys_of_ours_have_one_form(void **state)
+{
+	static const char hex[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+	char key[REDIS_KEY_MAX], text[200], pattern[REDIS_PATTERN_MAX], longest[REDIS_PREFIX_MAX + 1];
+	uint8_t hash[32], again[32];
+	uint32_t length;
+
+	(void)state;
+	for (uint32_t i = 0; i < 32; i++)
+		hash[i] = (uint8_t)(i % 16 * 17);
+	length = redis_key_of_hash("a:", hash, key);
+	snprintf(text, sizeof(text), "a:%s", hex);
+	assert_int_equal(length, strlen(text));
+	assert_memory_equal(key, text, length);
+	assert_true(redis_key_parse("a:", key, length, again));
+	assert_memory_equal(hash, again, 32);
+	assert_false(redis_key_parse("a:", key, length - 1, again));
+	assert_false(redis_key_parse("b:", key, length, again));
+	assert_false(redis_key_parse("a", key, length, again));
+	for (uint32_t i = 2; i < length; i++) {
+		static const char wrong[] = "/:`gAF \xff";
+
+		for (uint32_t j = 0; j < sizeof(wrong); j++) { /* its 0, too */
+			key[i] = wrong[j];
+			assert_false(redis_key_parse("a:", key, length, again));
+		}
+		key[i] = text[i];
+	}
+	redis_pattern("kvrail:", pattern);
+	assert_string_equal(pattern, "kvrail:*");
+	redis_pattern("*?[]\\^-{x}", pattern);
+	assert_string_equal(pattern, "\\*\\?\\[\\]\\\\\\^-{x}*");
+	memset(longest, '*', REDIS_PREFIX_MAX);
+	longest[REDIS_PREFIX_MAX] = '\0';
+	redis_pattern(longest, pattern);
+	assert_int_equal(strlen(pattern), REDIS_PATTERN_MAX - 1);
+}
+
+static bool count_key(void *owner, const char *key, uint32_t length)
+{
+	uint32_t *counts = owner;
+
+	counts[0]++;
+	counts[1] += length;
+	(void)key;
+	return counts[0] < 4;
+}
+
+/* Whole when it is a reply to SCAN; the bytes come in pieces of `step`. */
+static bool scan_whole(const char *bytes, size_t step, uint32_t counts[2], struct redis_scan *scan)
+{
+	struct resp resp;
+	enum resp_event event = RESP_MORE;
+	const uint8_t *piece = NULL;
+	size_t piece_bytes = 0, length = strlen(bytes);
+
+	counts[0] = counts[1] = 0;
+	resp_init(&resp);
+	redis_scan_init(scan, count_key, counts);
+	for (size_t from = 0; from < length; from += step) {
+		const uint8_t *at = (const uint8_t *)bytes + from;
+		const uint8_t *end = (const uint8_t *)bytes + (from + step < length ? from + step : length);
+
+		while ((event = resp_next(&resp, &at, end, &piece, &piece_bytes)) != RESP_MORE) {
+			if (event == RESP_END || event == RESP_BAD)
+				return event == RESP_END && scan->whole && !scan->bad;
+			redis_scan_event(scan, &resp, event, piece, piece_bytes);
+		}
+	}
+	return false;
+}
+
+static void a_page_of_keys_is_read_in_any_pieces(void **state)
+{
+	static const char page[] = "*2\r\n$4\r\n1792\r\n*3\r\n$3\r\none\r\n$0\r\n\r\n$5\r\nthree\r\n";
+	static const char four[] = "*2\r\n$1\r\n0\r\n*4\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n";
+	struct redis_scan scan;
+	char longer[400];
+	uint32_t counts[2];
+
+	(void)state;
+	for (size_t step = 1; step <= sizeof(page); step++) {
+		assert_true(scan_whole(page, step, counts, &scan));
+		assert_string_equal(scan.cursor, "1792");
+		assert_int_equal(counts[0], 3);
+		assert_int_equal(counts[1], 8);
+		assert_false(scan_whole(four, step, counts, &scan)); /* no room for the fourth */
+	}
+	assert_true(scan_whole("*2\r\n$20\r\n18446744073709551615\r\n*0\r\n", 100, counts, &scan));
+	assert_string_equal(scan.cursor, "18446744073709551615");
+	/* A longer key than any of ours is passed over. */
+	snprintf(longer, sizeof(longer), "*2\r\n$1\r\n0\r\n*2\r\n$128\r\n%0128d\r\n$127\r\n%0127d\r\n", 0, 0);
+	for (size_t step = 1; step < 200; step++) {
+		assert_true(scan_whole(longer, step, counts, &scan));
+		assert_int_equal(counts[0], 1);
+		assert_int_equal(counts[1], 127);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys_of_ours_have_one_form),
+		cmocka_unit_test(a_page_of_keys_is_read_in_any_pieces),
 		cmocka_unit_test(slots_are_those_that_every_client_reckons),
 		cmocka_unit_test(a_key_is_the_prefix_and_the_name_of_the_object),
 		cmocka_unit_test(commands_are_written_while_there_is_room),
