@@ -128,7 +128,9 @@ int slice_server_try(struct slice *slice)
 	slice->area.address = aligned_alloc(65536, slice->area.bytes);
 	assert_non_null(slice->area.address);
 	for (uint32_t i = 0; i < slice->options.worker_count; i++)
-		slice->options.devices[i] = slice->server_device;
+		slice->options.devices[i] = slice->home_on_each && i % slice->rails > 0
+			? slice->server_rails[i % slice->rails - 1]
+			: slice->server_device;
 	slice->options.boot_id += 2;
 	error = server_create(&slice->options, &slice->server);
 	if (error)

@@ -51,6 +51,7 @@ struct slice {
 	uint32_t rails;
 	struct verbs_device *server_rails[SLICE_RAILS_MAX - 1];
 	uint32_t server_subnets[SLICE_RAILS_MAX], client_subnets[SLICE_RAILS_MAX];
+	bool home_on_each;     /* the server's workers have these devices as homes, in turn; else all have the first */
 	struct server *server; /* NULL: there is none */
 	bool deaf;             /* connections are taken by nobody */
 	struct stream *deaf_ends[64];

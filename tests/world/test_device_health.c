@@ -16,7 +16,7 @@ static const struct worker_counters *counters_of(struct slice *slice)
 	return worker_counters(server_worker(slice->server, 0));
 }
 
-static void begin(struct slice *slice, uint64_t seed, bool separate)
+static void prepare(struct slice *slice, uint64_t seed)
 {
 	struct sim_options network;
 
@@ -24,6 +24,11 @@ static void begin(struct slice *slice, uint64_t seed, bool separate)
 	network.bytes_per_us = 20;
 	slice_prepare(slice, seed, &network, L1_BYTES);
 	slice->rails = 2;
+}
+
+static void begin(struct slice *slice, uint64_t seed, bool separate)
+{
+	prepare(slice, seed);
 	slice->server_subnets[1] = slice->client_subnets[1] = separate;
 	slice_server_begin(slice);
 	slice_join(slice, 0, "model", 1, 0);
@@ -31,9 +36,9 @@ static void begin(struct slice *slice, uint64_t seed, bool separate)
 }
 
 /* A document that is stored and read back, both whole and right. */
-static void move(struct slice *slice, uint32_t document)
+static void move_by(struct slice *slice, uint32_t number, uint32_t document)
 {
-	struct slice_client *client = &slice->clients[0];
+	struct slice_client *client = &slice->clients[number];
 	struct slice_request store, load;
 	struct kvr_session *session = slice_session(client, "s", NULL, document, CHUNKS);
 
@@ -44,6 +49,11 @@ static void move(struct slice *slice, uint32_t document)
 		assert_true(slice_delivered(client, &load, chunk, document));
 	assert_int_equal(slice_end(client, session), 0);
 	slice_forget(&session);
+}
+
+static void move(struct slice *slice, uint32_t document)
+{
+	move_by(slice, 0, document);
 }
 
 /* The client's second rail, as status shows it. */
@@ -236,6 +246,98 @@ static void a_connection_whose_home_is_out_is_lost_and_made_again(void **state)
 	}
 }
 
+/* Two cores, each with a device as its home. */
+static void begin_with_a_core_on_each(struct slice *slice, uint64_t seed)
+{
+	prepare(slice, seed);
+	slice->options.worker_count = 2;
+	slice->home_on_each = true;
+	slice_server_begin(slice);
+}
+
+static void each_device_is_the_home_of_a_share_of_the_clients(void **state)
+{
+	struct control_client_status status[4];
+	uint32_t share[2] = { 0, 0 };
+	struct slice slice;
+
+	(void)state;
+	begin_with_a_core_on_each(&slice, 20);
+	for (uint32_t i = 0; i < 4; i++) {
+		slice_join(&slice, i, "model", 1, 0);
+		slice_pass(&slice, KVR_MS);
+	}
+	assert_int_equal(control_list_clients(server_control(slice.server), status, 4), 4);
+	for (uint32_t i = 0; i < 4; i++) {
+		const struct verbs_device *homes[] = { slice.server_device, slice.server_rails[0] };
+
+		share[status[i].worker]++;
+		assert_string_equal(status[i].rails[0].state, "home");
+		assert_string_equal(status[i].rails[0].device, homes[status[i].worker]->name);
+		assert_string_equal(status[i].rails[1].state, "live");
+		assert_string_equal(status[i].rails[1].device, homes[1 - status[i].worker]->name);
+	}
+	assert_int_equal(share[0], 2);
+	assert_int_equal(share[1], 2);
+	for (uint32_t i = 0; i < 24; i++)
+		move_by(&slice, i % 4, 1 + i);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct worker_counters *counters = worker_counters(server_worker(slice.server, i));
+
+		assert_int_equal(counters->transfers_total, 24);
+		assert_int_equal(counters->connections_opened_total, 2);
+		assert_int_equal(counters->rails_opened_total, 2);
+		assert_true(counters->rail_jobs_total > 0); /* through the device that is the other's home */
+		assert_int_equal(counters->connections_lost_total, 0);
+	}
+	slice_stop(&slice);
+}
+
+/* The home of a connection is lost: what was under way ends with an error, and the next request goes through the device that is left. */
+static void clients_of_a_device_that_is_lost_come_back_to_the_others_core(void **state)
+{
+	static const enum verbs_health falls[] = { VERBS_LOST, VERBS_PORT_DOWN, VERBS_MOVED };
+
+	(void)state;
+	for (uint32_t which = 0; which < 6; which++) {
+		enum verbs_health fall = falls[which % 3];
+		struct control_client_status status[4];
+		struct slice_request store;
+		struct kvr_session *session;
+		struct slice slice;
+
+		begin_with_a_core_on_each(&slice, 30 + which);
+		for (uint32_t i = 0; i < 2; i++)
+			slice_join(&slice, i, "model", 1, 0);
+		for (uint32_t i = 0; i < 2; i++)
+			move_by(&slice, i, 1 + i);
+		assert_int_equal(control_list_clients(server_control(slice.server), status, 4), 2);
+		assert_int_equal(status[0].worker + status[1].worker, 1);
+		/* Client 0 is on worker 0. Nothing comes through its home any more, and only the device says so. */
+		assert_int_equal(worker_counters(server_worker(slice.server, 0))->transfers_total, 2);
+		sim_fabric_stall_device(slice.fabric, slice.server_device, true);
+		sim_fabric_tell_device(slice.fabric, slice.server_device, fall);
+		for (uint32_t i = 0; i < 2; i++) {
+			session = slice_session(&slice.clients[i], "t", NULL, 10 + i, CHUNKS);
+			slice_submit_store(&slice.clients[i], session, 0, CHUNKS, 0, 10 + i, &store);
+			assert_int_equal(slice_finish(&slice.clients[i], &store), i ? 0 : -ECONNRESET);
+			slice_forget(&session);
+		}
+		sim_fabric_stall_device(slice.fabric, slice.server_device, false);
+		slice_await_ready(&slice.clients[0]);
+		for (uint32_t i = 0; i < 6; i++)
+			move_by(&slice, i % 2, 20 + i);
+		slice_join(&slice, 2, "model", 1, 0);
+		move_by(&slice, 2, 30);
+		assert_int_equal(control_list_clients(server_control(slice.server), status, 4), 3);
+		for (uint32_t i = 0; i < 3 && fall != VERBS_MOVED; i++)
+			assert_int_equal(status[i].worker, 1);
+		assert_int_equal(worker_counters(server_worker(slice.server, 0))->connections_lost_total, 1);
+		assert_int_equal(worker_counters(server_worker(slice.server, 1))->connections_lost_total, 0);
+		slice_stop(&slice);
+	}
+}
+
 /* A port of the client's own: it does not wait for requests to run out of time, and comes back through its other device. */
 static void a_client_whose_home_is_out_comes_back_through_another_device(void **state)
 {
@@ -300,6 +402,8 @@ int main(void)
 		cmocka_unit_test(a_change_of_address_takes_a_rail_out_once),
 		cmocka_unit_test(a_connection_outlives_a_short_fall_of_its_home),
 		cmocka_unit_test(a_connection_whose_home_is_out_is_lost_and_made_again),
+		cmocka_unit_test(each_device_is_the_home_of_a_share_of_the_clients),
+		cmocka_unit_test(clients_of_a_device_that_is_lost_come_back_to_the_others_core),
 		cmocka_unit_test(a_client_whose_home_is_out_comes_back_through_another_device),
 		cmocka_unit_test(a_rail_is_not_asked_for_while_the_clients_own_port_is_down),
 	};
