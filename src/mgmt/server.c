@@ -132,6 +132,7 @@ static int server_init_l2(struct server *server)
 	options.l1 = server->l1;
 	options.callbacks = prefetch_l2_callbacks;
 	options.seed = server->options.boot_id;
+	options.sum_threads = server->options.helper_threads;
 	return l2_create(&options, &server->l2);
 }
 

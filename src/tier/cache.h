@@ -214,6 +214,8 @@ void cache_abort(struct cache *cache, l1_ref object);
 uint32_t cache_evict_step(struct cache *cache, uint32_t limit);
 /* True while cache_evict_step has work. */
 bool cache_evict_due(const struct cache *cache);
+/* Drops one chunk, with the objects of all its parts. False: it is held, nothing was done. */
+bool cache_drop(struct cache *cache, uint32_t entry);
 /* Drops chunks that are not held, of the models for which wanted(context, model) is true: looks at `limit` entries
  * from *cursor (start with 0), advances it, adds to *dropped and *kept. Returns true when all have been looked at. */
 bool cache_clear_step(struct cache *cache, bool (*wanted)(void *context, uint32_t model), void *context,

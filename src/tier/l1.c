@@ -292,6 +292,17 @@ uint32_t l1_area_of(const struct l1 *l1, l1_ref object)
 	return page_of(l1, object)->area;
 }
 
+uint64_t l1_slot_count(const struct l1 *l1)
+{
+	return (uint64_t)l1->page_count * L1_SLOTS_PER_PAGE;
+}
+
+uint64_t l1_slot_index(const struct l1 *l1, l1_ref object)
+{
+	(void)l1;
+	return (uint64_t)l1_ref_page(object) * L1_SLOTS_PER_PAGE + l1_ref_slot(object);
+}
+
 uint32_t l1_owner(const struct l1 *l1, l1_ref object)
 {
 	(void)page_of(l1, object);

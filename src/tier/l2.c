@@ -41,6 +41,7 @@ static void fill_defaults(struct l2_options *options)
 	default_u64(&options->backoff_max_ns, 10 * KVR_SECOND);
 	default_u32(&options->wanted, 65536);
 	default_u32(&options->sick_after, 8);
+	default_u32(&options->sum_queue, 256);
 	default_u64(&options->timeout_ns, 10 * KVR_SECOND);
 	/* All parts of one chunk are asked for together. */
 	if (options->asks_max < L2_PARTS_MAX)
@@ -89,11 +90,12 @@ static int init_memory(struct l2 *l2)
 		return -ENOMEM;
 	memset(l2->wanted, 0, wanted * sizeof(*l2->wanted)); /* touched now, not in a step */
 	memset(l2->counters, 0, sizeof(*l2->counters));
-	return 0;
+	return l2_sum_init(l2);
 }
 
 static void free_memory(struct l2 *l2)
 {
+	l2_sum_fini(l2);
 	pool_fini(&l2->fetches_pool);
 	pool_fini(&l2->asks_pool);
 	pool_fini(&l2->loads_pool);
@@ -309,6 +311,7 @@ bool l2_step(struct l2 *l2, uint64_t now_ns)
 
 	l2->now_ns = now_ns;
 	busy |= l2_clear_step(l2);
+	busy |= l2_sum_step(l2);
 	l2->turn = l2->turn == UINT32_MAX ? 1 : l2->turn + 1;
 	if (l2_idle(l2)) {
 		for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
@@ -347,14 +350,15 @@ bool l2_idle(const struct l2 *l2)
 
 	for (uint32_t i = 0; l2->leaving && i < l2->options.adapter_count; i++)
 		stores -= l2->places[i].ways[L2_WRITES].lost;
-	return pool_used(&l2->fetches_pool) == 0 && stores == 0 && (l2->leaving || list_empty(&l2->lost));
+	return pool_used(&l2->fetches_pool) == 0 && stores == 0 && pool_used(&l2->sums_pool) == 0 &&
+		(l2->leaving || list_empty(&l2->lost));
 }
 
 uint64_t l2_next_ns(const struct l2 *l2, uint64_t now_ns)
 {
 	uint64_t next = UINT64_MAX;
 
-	if (pool_used(&l2->fetches_pool) > 0)
+	if (pool_used(&l2->fetches_pool) + pool_used(&l2->sums_pool) > 0)
 		return now_ns + L2_POLL_NS;
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
 		const struct l2_place *place = &l2->places[i];
@@ -441,9 +445,9 @@ int l2_verify(const struct l2 *l2)
 			pool_used(&l2->asks_pool));
 		return -EILSEQ;
 	}
-	if (l2_idle(l2) && (l2->load_bytes || l2->store_bytes)) {
-		log_error(
-			"L2: idle, with %llu bytes under way", (unsigned long long)(l2->load_bytes + l2->store_bytes));
+	if (l2_idle(l2) && (l2->load_bytes || l2->store_bytes || l2->sum_bytes)) {
+		log_error("L2: idle, with %llu bytes under way",
+			(unsigned long long)(l2->load_bytes + l2->store_bytes + l2->sum_bytes));
 		return -EILSEQ;
 	}
 	return 0;

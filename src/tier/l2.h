@@ -21,8 +21,11 @@
  * object of the engine's own that is stored, loaded and removed, until it works again. Where only stores fail only
  * stores are given up.
  *
- * Owner: the management core. No call allocates, blocks or enters the kernel (but for what adapter.h says of submit),
- * except l2_create and l2_destroy. l2_counters and adapters' get_stats may be read by any thread.
+ * With sum_arrivals a STORE waits until the checksum of its object is made (l2_sum.c), and the place compares the bytes that it writes with
+ * it: an object that differs is dropped from L1, or, while it is held, made the next to go.
+ *
+ * Owner: the management core. No call allocates, blocks or enters the kernel (but for what adapter.h says of submit, and to wake the
+ * helper that makes checksums), except l2_create and l2_destroy. l2_counters and adapters' get_stats may be read by any thread.
  */
 #ifndef KVRAIL_TIER_L2_H
 #define KVRAIL_TIER_L2_H
@@ -80,6 +83,11 @@ struct l2_options {
 	uint32_t sick_after;      /* failures in a row, of loads or of stores, that take a place out; 0: 8 */
 	uint64_t timeout_ns;      /* so does ending nothing of what it has for so long; 0: 10 s */
 	uint64_t seed;            /* of the jitter of probes */
+	/* Of each object that a client brings a checksum is made at once, which goes with its STORE, so that bytes that change in L1 are not
+	 * written. Needs 8 bytes for each 4 KiB of L1, and libxxhash: without it nothing is made. */
+	bool sum_arrivals;
+	unsigned sum_threads; /* 0: in the turn (simulator); 1 */
+	uint32_t sum_queue;   /* objects that wait for their checksum: further ones go without; 0: 256 */
 };
 
 #define L2_COUNTERS(X)                                                                                 \
@@ -103,6 +111,9 @@ struct l2_options {
 	X(load_errors, "loads and questions that failed")                                              \
 	X(load_no_room, "lookups cut short because L1 had no room")                                    \
 	X(load_no_quota, "of them, those that had no room within their tenant's quota")                \
+	X(summed, "objects whose checksum was made when they came from a client")                      \
+	X(sum_skipped, "objects that came while too many waited for their checksum")                   \
+	X(l1_corrupt, "objects whose bytes had changed in L1: dropped, and not written")               \
 	X(clears, "times that the places were cleared")                                                \
 	X(clear_failed, "places that could not be cleared")
 
@@ -135,7 +146,7 @@ struct l2_health { /* of a place */
 struct l2;
 struct l2_fetch;
 
-/* 0, -EINVAL, -ENOMEM; the adapters stay the caller's on an error. */
+/* 0, -EINVAL, -ENOMEM, -EAGAIN (no thread to be had); the adapters stay the caller's on an error. */
 KVR_MUST_CHECK int l2_create(const struct l2_options *options, struct l2 **l2);
 /* Closes the adapters, then gives back what was pinned, locked and staged; calls nobody back. May block. Harmless on
  * NULL in *l2. */

@@ -41,6 +41,8 @@ bool l2_clear_quiet(const struct l2 *l2)
 {
 	if (l2->now_ns >= l2->clear.until_ns)
 		return true;
+	if (pool_used(&l2->sums_pool) > 0)
+		return false;
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++)
 		if (under_way(&l2->places[i]) && !l2->places[i].ways[L2_READS].out)
 			return false;

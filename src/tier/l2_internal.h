@@ -3,6 +3,7 @@
 #define KVRAIL_TIER_L2_INTERNAL_H
 
 #include "base/atomic.h"
+#include "base/helper.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -17,6 +18,7 @@ KVR_BEGIN_C
 #define L2_STEP_ASKS 16u
 #define L2_STEP_LOADS 8u
 #define L2_STEP_STORES 8u /* of each adapter */
+#define L2_STEP_SUMS 16u
 #define L2_STEP_UNLOCKS 64u
 #define L2_STEP_EVICTIONS 256u
 #define L2_EVICT_LIMIT 4096u /* entries evicted for one object, as management's for a STORE */
@@ -88,6 +90,20 @@ struct l2_slot {
 	bool lost;         /* its place was taken out meanwhile: nobody waits for it */
 	l1_ref object;
 	uint64_t until_ns; /* a load that is whole: the chunk table is tried until then */
+};
+
+/* What is kept for an object that is in L1: its checksum, or one of these. One that equals them counts as none. */
+#define L2_SUM_NONE UINT64_C(0)
+#define L2_SUM_PENDING UINT64_C(1)
+#define L2_SUM_BAD UINT64_C(2) /* its bytes are not what had come */
+#define L2_SUM_FIRST UINT64_C(3)
+
+struct l2_sum { /* a checksum that is being made */
+	struct helper_job job;
+	uint32_t entry; /* pinned */
+	l1_ref object;  /* 0: not in use */
+	const void *memory;
+	uint64_t bytes, checksum;
 };
 
 enum l2_way_kind { L2_READS, L2_WRITES, L2_WAYS };
@@ -163,6 +179,11 @@ struct l2 {
 	struct log_rate clear_log;
 	uint32_t tenant_loads[L2_TENANTS];
 	uint64_t *wanted; /* hashes of objects that are in L1 only; direct mapped */
+	struct helper *summer;
+	struct pool sums_pool;
+	uint64_t *sums; /* by l1_slot_index; NULL: none are made */
+	uint64_t sum_bytes;
+	struct log_rate sum_log;
 	uint64_t wanted_mask;
 	uint64_t wanted_count;
 	bool leaving;
@@ -177,6 +198,19 @@ void l2_store_ended(struct l2 *l2, struct l2_slot *slot);
 uint32_t l2_store_drop_queue(struct l2 *l2, struct l2_place *place);
 /* It is taken out: what it has is not waited for. */
 void l2_store_lose(struct l2 *l2, uint32_t place);
+
+/* l2_sum.c */
+int l2_sum_init(struct l2 *l2);
+/* Before the adapters' places are freed; harmless when init was not called or failed. */
+void l2_sum_fini(struct l2 *l2);
+/* An object of a client has been published. */
+void l2_sum_begin(struct l2 *l2, uint32_t entry, l1_ref object);
+/* One whose checksum is known has. */
+void l2_sum_set(struct l2 *l2, l1_ref object, uint64_t checksum);
+uint64_t l2_sum_of(const struct l2 *l2, l1_ref object);
+/* A place has found that the object's bytes are not those that its checksum is of. */
+void l2_sum_bad(struct l2 *l2, uint32_t entry, l1_ref object);
+bool l2_sum_step(struct l2 *l2);
 
 /* l2_ask.c: is it there? */
 bool l2_ask_step(struct l2 *l2);

@@ -255,6 +255,8 @@ static bool publish(struct l2 *l2, struct l2_slot *slot)
 		cache_abort(l2->options.cache, slot->object);
 		entry = CACHE_NONE;
 	} else {
+		if (!error)
+			l2_sum_set(l2, slot->object, slot->request.checksum);
 		L2_COUNT(l2, loaded, 1);
 		L2_COUNT(l2, loaded_bytes, identity->bytes);
 		if (fetch->canceled)

@@ -118,6 +118,11 @@ void l2_offer(struct l2 *l2, const struct l2_offer *offer)
 
 	if (l2->options.policy == L2_STORE_NONE || (offer->again && l2->wanted_count == 0))
 		return;
+	object = cache_object(l2->options.cache, offer->entry, offer->part);
+	if (!object)
+		return;
+	if (!offer->again)
+		l2_sum_begin(l2, offer->entry, object);
 	hash = hash_of(offer->model_key, offer->salt, offer->digest, offer->part);
 	if (offer->again && !unwant(l2, hash))
 		return;
@@ -125,8 +130,7 @@ void l2_offer(struct l2 *l2, const struct l2_offer *offer)
 		want(l2, hash);
 		return;
 	}
-	object = cache_object(l2->options.cache, offer->entry, offer->part);
-	if (!object)
+	if (l2_sum_of(l2, object) == L2_SUM_BAD)
 		return;
 	L2_COUNT(l2, offered, 1);
 	if (l2_closed(l2) || !enqueue_all(l2, offer, object))
@@ -156,6 +160,16 @@ static void free_store(struct l2 *l2, struct l2_slot *slot, bool demote)
 	pool_give(&l2->stores_pool, slot);
 }
 
+/* False: it is being made. */
+static bool take_sum(const struct l2 *l2, struct l2_slot *slot)
+{
+	uint64_t sum = l2_sum_of(l2, slot->object);
+
+	slot->request.has_checksum = sum >= L2_SUM_FIRST;
+	slot->request.checksum = sum;
+	return sum != L2_SUM_PENDING;
+}
+
 bool l2_store_step(struct l2 *l2, uint32_t number)
 {
 	struct l2_place *place = &l2->places[number];
@@ -172,7 +186,7 @@ bool l2_store_step(struct l2 *l2, uint32_t number)
 			break;
 		slot = KVR_CONTAINER_OF(node, struct l2_slot, mine);
 		list_init(&slot->request.node);
-		if (adapter->driver->submit(adapter, &slot->request)) {
+		if (!take_sum(l2, slot) || adapter->driver->submit(adapter, &slot->request)) {
 			list_add_first(&place->queue, node);
 			break;
 		}
@@ -240,6 +254,17 @@ static bool worth_another(const struct l2 *l2, const struct l2_slot *slot)
 		l2_place_stores(l2, slot->adapter) && !l2_closed(l2) && slot->attempts < l2->options.store_attempts;
 }
 
+/* What is in L1 is not what had come: it is of no use to anybody. */
+static void bytes_changed(struct l2 *l2, struct l2_slot *slot)
+{
+	uint32_t entry = slot->entry;
+	l1_ref object = slot->object;
+
+	L2_COUNT(l2, store_failed, 1);
+	free_store(l2, slot, false);
+	l2_sum_bad(l2, entry, object);
+}
+
 void l2_store_ended(struct l2 *l2, struct l2_slot *slot)
 {
 	struct l2_place *place = &l2->places[slot->adapter];
@@ -251,6 +276,10 @@ void l2_store_ended(struct l2 *l2, struct l2_slot *slot)
 		L2_COUNT(l2, stored, 1);
 		L2_COUNT(l2, stored_bytes, slot->request.identity.bytes);
 		free_store(l2, slot, l2->options.demote);
+		return;
+	}
+	if (slot->request.status == -EBADMSG && slot->request.has_checksum) {
+		bytes_changed(l2, slot);
 		return;
 	}
 	slot->attempts++;

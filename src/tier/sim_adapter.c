@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "tier/checksum.h"
 
 #define SIM_HEADS 1024u
 #define SIM_DEPTH 64u
@@ -14,6 +15,7 @@ struct sim_object {
 	struct sim_object *next;
 	struct l2_identity identity;
 	uint64_t checksum;
+	uint64_t sum; /* that an adapter tells of it */
 	uint8_t bytes[];
 };
 
@@ -185,19 +187,18 @@ static void sim_cancel(struct l2_adapter *adapter, struct l2_request *request)
 			sim->requests[i].canceled = true;
 }
 
-static int do_store(struct sim_adapter *sim, const struct sim_request *mine)
+static int store_bytes(struct sim_adapter *sim, const struct sim_request *mine)
 {
 	const struct l2_identity *identity = &mine->request->identity;
 	struct sim_place *place = sim->place;
 	struct sim_object **link = find(place, identity);
 	struct sim_object *object;
 
-	if (checksum_of(mine->request->memory, identity->bytes) != mine->checksum) {
-		place->misuses++;
-		return -EBADMSG;
-	}
 	if (*link)
 		return 0;
+	if (mine->request->has_checksum &&
+		checksum_bytes(mine->request->memory, identity->bytes) != mine->request->checksum)
+		return -EBADMSG;
 	while (sim->options.capacity_bytes && place->bytes + identity->bytes > sim->options.capacity_bytes) {
 		if (!sim->options.evicts || !place->objects)
 			return -ENOSPC;
@@ -207,7 +208,8 @@ static int do_store(struct sim_adapter *sim, const struct sim_request *mine)
 	if (!object)
 		return -ENOSPC;
 	object->identity = *identity;
-	object->checksum = mine->checksum;
+	object->checksum = checksum_of(mine->request->memory, identity->bytes);
+	object->sum = checksum_bytes(mine->request->memory, identity->bytes);
 	memcpy(object->bytes, mine->request->memory, identity->bytes);
 	link = find(place, identity);
 	object->next = *link;
@@ -215,6 +217,25 @@ static int do_store(struct sim_adapter *sim, const struct sim_request *mine)
 	place->objects++;
 	place->bytes += identity->bytes;
 	return 0;
+}
+
+static int do_store(struct sim_adapter *sim, const struct sim_request *mine)
+{
+	uint8_t *byte = mine->request->memory;
+	int status;
+
+	if (checksum_of(byte, mine->request->identity.bytes) != mine->checksum) {
+		sim->place->misuses++;
+		return -EBADMSG;
+	}
+	if (!mine->request->has_checksum || !chance(sim, sim->options.flip))
+		return store_bytes(sim, mine);
+	/* Only for now: who reads the object from L1 in the same moment is not to get it. */
+	byte += random_below(&sim->random, mine->request->identity.bytes);
+	*byte ^= 16;
+	status = store_bytes(sim, mine);
+	*byte ^= 16;
+	return status;
 }
 
 static int do_load(struct sim_adapter *sim, struct l2_request *request)
@@ -236,7 +257,7 @@ static int do_load(struct sim_adapter *sim, struct l2_request *request)
 		drop(sim->place, link);
 		return -EBADMSG;
 	}
-	request->checksum = object->checksum;
+	request->checksum = object->sum;
 	return 0;
 }
 

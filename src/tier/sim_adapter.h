@@ -33,6 +33,7 @@ struct sim_adapter_options {
 	uint32_t lose;   /* LOAD: gone, though CONTAINS said that it is there */
 	uint32_t stick;  /* takes stick_ns longer */
 	uint64_t stick_ns;
+	uint32_t flip;   /* STORE that has a checksum: a byte in L1 is another one while it is written */
 	uint32_t refuse; /* submit: -EAGAIN */
 	bool down;       /* everything fails */
 };

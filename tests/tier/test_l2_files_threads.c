@@ -88,7 +88,9 @@ static void read_back(struct scene *scene, const uint32_t order[SESSIONS], uint3
 static void sessions_that_were_paged_out_get_their_own_bytes_back(void **state)
 {
 	struct file_adapter_options files = { .io_threads = 2 };
-	struct l2_options options = { .store_bytes_max = 128ull * SCENE_OBJECT };
+	struct l2_options options = {
+		.store_bytes_max = 128ull * SCENE_OBJECT, .sum_arrivals = true, .sum_threads = 1, .sum_queue = 64
+	};
 	uint32_t order[SESSIONS], written[WRITERS] = { 0 };
 	struct random random;
 	struct place place;
@@ -112,6 +114,38 @@ static void sessions_that_were_paged_out_get_their_own_bytes_back(void **state)
 		COUNTER(&scene, load_corrupt) + COUNTER(&scene, load_missing) + COUNTER(&scene, load_errors), 0);
 	for (uint32_t w = 0; w < WRITERS; w++)
 		assert_true(written[w] > 0);
+	assert_true(COUNTER(&scene, summed) > 0);
+	assert_int_equal(COUNTER(&scene, l1_corrupt), 0);
+	scene_fini(&scene);
+	place_remove(&place);
+}
+
+/* pitfalls H05: a byte changes in L1 while the chunk waits for its second use, which would write it. */
+static void a_file_is_never_written_of_bytes_that_changed_in_l1(void **state)
+{
+	struct file_adapter_options files = { .io_threads = 1 };
+	struct l2_options options = { .policy = L2_STORE_SECOND_USE, .sum_arrivals = true, .sum_threads = 1 };
+	struct place place;
+	struct scene scene;
+	uint32_t entry;
+
+	(void)state;
+	place_make(&place);
+	options.adapters[0] = place_open(&place, &files);
+	scene_init(&scene, 64, 1, 1, &options);
+	wait_scanned(scene.adapters[0]);
+	scene_put(&scene, 0, 8);
+	rest(&scene);
+	assert_int_equal(COUNTER(&scene, summed), 8);
+	entry = scene_look(&scene, 5);
+	((uint8_t *)l1_address(scene.l1, cache_object(scene.cache, entry, 0)))[13] ^= 1;
+	for (uint32_t c = 0; c < 8; c++)
+		scene_offer(&scene, c, 0, scene_look(&scene, c), true);
+	rest(&scene);
+	assert_int_equal(COUNTER(&scene, l1_corrupt), 1);
+	assert_int_equal(COUNTER(&scene, stored), 7);
+	assert_int_equal(place_count(&place, ".kvo", NULL), 7);
+	assert_int_equal(scene_look(&scene, 5), CACHE_NONE);
 	scene_fini(&scene);
 	place_remove(&place);
 }
@@ -214,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sessions_that_were_paged_out_get_their_own_bytes_back),
+		cmocka_unit_test(a_file_is_never_written_of_bytes_that_changed_in_l1),
 		cmocka_unit_test(of_a_chain_that_was_loaded_late_chunks_leave_a_directory_first),
 		cmocka_unit_test(of_a_chain_that_was_stored_in_its_order_late_chunks_leave_a_directory_first),
 		cmocka_unit_test(the_order_of_a_chain_outlives_a_restart),

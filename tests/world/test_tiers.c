@@ -8,6 +8,8 @@
 #include "kvrail.h"
 #include "protocol/message.h"
 #include "protocol/status.h"
+#include "tier/checksum.h"
+#include "tier/l2_internal.h"
 #include "world/tiers.h"
 
 static void what_l1_evicted_comes_back_from_l2(void **state)
@@ -253,6 +255,51 @@ static void a_server_that_leaves_writes_first(void **state)
 	tiers_fini(&tiers);
 }
 
+/* A bit of a chunk in L1 that waits for being written, the last in the queue: the first of its chain. */
+static void change_waiting(struct tiers *tiers)
+{
+	struct l2 *l2 = server_l2(tiers->slice.server);
+	const struct l2_counters *counters = l2_get_counters(l2);
+	struct l2_slot *slot;
+
+	for (unsigned i = 0; i < 100000 && counters->summed < DOCUMENT; i++)
+		slice_step(&tiers->slice);
+	assert_int_equal(counters->summed, DOCUMENT);
+	slot = KVR_CONTAINER_OF(l2->places[0].queue.prev, struct l2_slot, mine);
+	assert_false(slot->sent);
+	((uint8_t *)slot->request.memory)[100] ^= 1;
+}
+
+/* Neither written nor read: a miss, and it is stored anew (pitfalls H05). */
+static void bytes_that_change_in_l1_before_they_are_written_never_come_back(void **state)
+{
+	struct kvr_session *session;
+	struct slice_request request;
+	struct tiers tiers;
+
+	(void)state;
+	if (!checksum_available())
+		skip();
+	tiers_init(&tiers, 16);
+	tiers.l2.sum_arrivals = true;
+	tiers.l2.stores_max = 1;
+	tiers_restart(&tiers);
+	tiers_delay(&tiers, 5 * KVR_MS, 5 * KVR_MS);
+	session = slice_session(tiers.worker, "store", NULL, 1, DOCUMENT);
+	assert_int_equal(slice_store(tiers.worker, session, 0, DOCUMENT, 0, 5, &request), 0);
+	change_waiting(&tiers);
+	assert_int_equal(slice_end(tiers.worker, session), 0);
+	slice_forget(&session);
+	tiers_rest(&tiers);
+	assert_int_equal(l2_get_counters(server_l2(tiers.slice.server))->l1_corrupt, 1);
+	assert_int_equal(sim_place_objects(tiers.place), DOCUMENT - 1);
+	tiers_read(&tiers, 1, 5, 0);
+	tiers_store(&tiers, 1, 5);
+	tiers_read(&tiers, 1, 5, DOCUMENT);
+	assert_int_equal(sim_place_objects(tiers.place), DOCUMENT);
+	tiers_fini(&tiers);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +313,7 @@ int main(void)
 		cmocka_unit_test(who_counts_is_not_cut_off_when_the_one_who_looked_up_is_lost),
 		cmocka_unit_test(what_a_client_clears_does_not_come_back),
 		cmocka_unit_test(a_server_that_leaves_writes_first),
+		cmocka_unit_test(bytes_that_change_in_l1_before_they_are_written_never_come_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "app/kvrail-sim/world.h"
 #include "app/kvrail-sim/world_private.h"
 #include "base/cmocka_all.h"
+#include "tier/checksum.h"
 
 static struct world_report run(uint64_t seed, uint32_t steps, uint32_t faults)
 {
@@ -99,6 +100,23 @@ static void places_of_l2_get_sick_and_well_again(void **state)
 		outages += report.l2_outages;
 	}
 	assert_true(outages >= 4);
+}
+
+/* The world looks at each byte that comes back (pitfalls H05). */
+static void bytes_that_change_in_l1_are_found_before_they_are_written(void **state)
+{
+	uint64_t found = 0;
+
+	(void)state;
+	if (!checksum_available())
+		skip();
+	for (uint64_t seed = 600; seed < 640 && found < 4; seed++) {
+		struct world_report report = run(seed, 600, WORLD_L2 | WORLD_PRESSURE);
+
+		assert_false(report.violated);
+		found += report.l1_corrupt;
+	}
+	assert_true(found >= 4);
 }
 
 static void the_same_seed_gives_the_same_transcript(void **state)
@@ -256,6 +274,7 @@ int main(void)
 		cmocka_unit_test(worlds_of_several_servers_keep_their_promises),
 		cmocka_unit_test(each_fault_alone_is_survived),
 		cmocka_unit_test(places_of_l2_get_sick_and_well_again),
+		cmocka_unit_test(bytes_that_change_in_l1_are_found_before_they_are_written),
 		cmocka_unit_test(the_same_seed_gives_the_same_transcript),
 		cmocka_unit_test(names_of_faults_are_read),
 		cmocka_unit_test(bytes_that_change_in_l1_are_noticed),

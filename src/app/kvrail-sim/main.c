@@ -41,6 +41,7 @@ static void add_report(struct total *total, const struct world_report *report)
 	sum->l2_stored += report->l2_stored;
 	sum->l2_loaded += report->l2_loaded;
 	sum->l2_corrupt += report->l2_corrupt;
+	sum->l1_corrupt += report->l1_corrupt;
 	sum->l2_outages += report->l2_outages;
 }
 
@@ -53,21 +54,23 @@ static void print_summary(const struct sim_settings *settings, const struct tota
 		  "\"violations\": %u, \"requests\": %" PRIu64 ", \"errors\": %" PRIu64 ", \"stored_chunks\": %" PRIu64
 		  ", \"delivered_chunks\": %" PRIu64 ", \"missing_chunks\": %" PRIu64 ", \"evicted_chunks\": %" PRIu64
 		  ", \"l2_stored\": %" PRIu64 ", \"l2_loaded\": %" PRIu64 ", \"l2_corrupt\": %" PRIu64
-		  ", \"l2_outages\": %" PRIu64 ", \"troubles\": %" PRIu64 ", \"restarts\": %" PRIu64
-		  ", \"connections\": %" PRIu64 ", \"checked_bytes\": %" PRIu64 ", \"turns\": %" PRIu64
+		  ", \"l1_corrupt\": %" PRIu64 ", \"l2_outages\": %" PRIu64 ", \"troubles\": %" PRIu64
+		  ", \"restarts\": %" PRIu64 ", \"connections\": %" PRIu64 ", \"checked_bytes\": %" PRIu64
+		  ", \"turns\": %" PRIu64
 		  ", \"virtual_seconds\": %.3f, \"seconds\": %.3f, \"requests_per_second\": %.0f, \"hash\": \"%016" PRIx64
 		  "\"}\n"
 		: "sim: seed %" PRIu64 ", %" PRIu64 " worlds, %" PRIu64 " steps, faults %s, %u violations; %" PRIu64
 		  " requests (%" PRIu64 " errors), chunks %" PRIu64 " stored %" PRIu64 " delivered %" PRIu64
 		  " missing %" PRIu64 " evicted, objects to L2 %" PRIu64 " from it %" PRIu64 " changed there %" PRIu64
-		  " (%" PRIu64 " outages), %" PRIu64 " troubles, %" PRIu64 " restarts, %" PRIu64
+		  " and before %" PRIu64 " (%" PRIu64 " outages), %" PRIu64 " troubles, %" PRIu64 " restarts, %" PRIu64
 		  " connections, %" PRIu64 " bytes checked, %" PRIu64
 		  " turns, %.3f virtual s in %.3f s, %.0f requests/s, hash %016" PRIx64 "\n";
 
 	printf(format, settings->seed, total->worlds, total->steps, settings->faults, violated, sum->requests,
 		sum->errors, sum->stored_chunks, sum->delivered_chunks, sum->missing_chunks, sum->evicted_chunks,
-		sum->l2_stored, sum->l2_loaded, sum->l2_corrupt, sum->l2_outages, sum->faults, sum->restarts,
-		sum->reconnects, sum->checked_bytes, sum->turns, (double)sum->virtual_ns / (double)KVR_SECOND, seconds,
+		sum->l2_stored, sum->l2_loaded, sum->l2_corrupt, sum->l1_corrupt, sum->l2_outages, sum->faults,
+		sum->restarts, sum->reconnects, sum->checked_bytes, sum->turns,
+		(double)sum->virtual_ns / (double)KVR_SECOND, seconds,
 		seconds > 0 ? (double)sum->requests / seconds : 0.0, sum->hash);
 }
 

@@ -21,7 +21,7 @@ static void choose_faults(struct random *random, bool hostile, struct sim_adapte
 		random_below(random, random_below(random, 3) ? 50000 : 5 * KVR_MS);
 	faults->queue_depth = random_below(random, 2) ? 64 : 2;
 	faults->capacity_bytes = 0;
-	faults->fail = faults->corrupt = faults->lose = faults->stick = faults->refuse = 0;
+	faults->fail = faults->corrupt = faults->lose = faults->stick = faults->refuse = faults->flip = 0;
 	faults->stick_ns = 1 + random_below(random, WORST_STICK_NS);
 	if (!hostile)
 		return;
@@ -33,6 +33,7 @@ static void choose_faults(struct random *random, bool hostile, struct sim_adapte
 	faults->lose = rarely(random, 100000);
 	faults->stick = rarely(random, 20000);
 	faults->refuse = rarely(random, 300000);
+	faults->flip = rarely(random, 100000);
 }
 
 static void choose_limits(struct random *random, struct host *host)
@@ -51,6 +52,8 @@ static void choose_limits(struct random *random, struct host *host)
 	l2->wanted = 256;
 	l2->sick_after = 1 + (uint32_t)random_below(random, 12);
 	l2->timeout_ns = random_below(random, 3) ? KVR_MS + random_below(random, WORST_STICK_NS) : KVR_SECOND;
+	l2->sum_arrivals = random_below(random, 3);
+	l2->sum_queue = random_below(random, 3) ? 64 : 1 + (uint32_t)random_below(random, 3);
 	host->server_options.l2 = l2;
 	host->server_options.l2_deadline_ns = random_below(random, 4) ? 1 + random_below(random, 50 * KVR_MS) : 0;
 }
@@ -132,7 +135,7 @@ void tiers_heal(struct host *host)
 	for (uint32_t i = 0; i < host->place_count; i++) {
 		struct sim_adapter_options *faults = &host->place_faults[i];
 
-		faults->fail = faults->stick = faults->refuse = 0;
+		faults->fail = faults->stick = faults->refuse = faults->flip = 0;
 		faults->down = false;
 		faults->delay_max_ns = faults->delay_min_ns +
 			kvr_min_u64(20000, faults->delay_max_ns - faults->delay_min_ns);
@@ -179,6 +182,7 @@ void tiers_count(struct host *host)
 	host->world->report->l2_stored += counters->stored;
 	host->world->report->l2_loaded += counters->loaded;
 	host->world->report->l2_corrupt += counters->load_corrupt;
+	host->world->report->l1_corrupt += counters->l1_corrupt;
 	for (uint32_t i = 0; i < host->place_count; i++) {
 		struct l2_health health;
 

@@ -67,8 +67,8 @@ struct world_report {
 	uint64_t stored_chunks, delivered_chunks, missing_chunks, evicted_chunks;
 	uint64_t checked_bytes;
 	uint64_t faults, restarts, reconnects;
-	uint64_t l2_stored, l2_loaded, l2_corrupt; /* objects */
-	uint64_t l2_outages;                       /* of places */
+	uint64_t l2_stored, l2_loaded, l2_corrupt, l1_corrupt; /* objects */
+	uint64_t l2_outages;                                   /* of places */
 };
 
 /* Runs one world to its end or to the first violation. tail: receives the transcript's last lines when it is violated; may be NULL.

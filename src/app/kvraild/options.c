@@ -81,6 +81,9 @@ static const struct option_spec specs[] = {
 		"file:/var/cache/kvrail?size=100GiB, see docs/L2.md" },
 	{ "l2-policy", OPTION_CHOICE, AT(l2_policy), 0, "all", "all|second-use|none", NULL, "L2",
 		"what is written there: all that is stored, only what is used again while it is in L1, or nothing" },
+	{ "l2-checksums", OPTION_CHOICE, AT(l2_checksums), 0, "arrival", "arrival|write", NULL, "L2",
+		"when the checksum of an object is made: as soon as it has come from a client, so that bytes that change in L1 are found and not "
+		"written, or when it is written" },
 	{ "l2-evict-stored", OPTION_BOOL, AT(l2_evict_stored), 0, "no", NULL, NULL, "L2",
 		"what has been written there is the next that L1 evicts" },
 	{ "l2-residence", OPTION_CHOICE, AT(l2_residence), 0, "retained", "retained|temporary", NULL, "L2",

@@ -55,6 +55,7 @@ struct kvraild_settings {
 	struct option_list l2;
 	uint32_t l2_policy;
 	bool l2_evict_stored, ready_needs_l2;
+	uint32_t l2_checksums;
 	uint64_t l2_wait_ns, l2_load_bytes, l2_store_bytes, l2_timeout_ns;
 	uint32_t l2_sick_after, l2_residence;
 	uint32_t l2_lookups, l2_loads, l2_stores, l2_store_queue;

@@ -140,6 +140,7 @@ static void fill_l2(const struct kvraild_settings *settings, struct l2_options *
 {
 	options->policy = (enum l2_policy)settings->l2_policy;
 	options->demote = settings->l2_evict_stored;
+	options->sum_arrivals = settings->l2_checksums == 0;
 	options->temporary = settings->l2_residence == 1;
 	options->fetches_max = settings->l2_lookups;
 	options->loads_max = settings->l2_loads;
