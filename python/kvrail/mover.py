@@ -50,6 +50,9 @@ class Mover:
     def start(self, plan: Plan) -> None:
         for request_id in plan.drain:
             self.drain(request_id)
+        for store in plan.stores:
+            # The scheduler counts on it from now on, even if a load that fails is the end of this step.
+            self._storing.setdefault(store.request_id, [])
         after = mark_after(self._link.client, self._tensor) if plan.loads and self._link.healthy else None
         for load in plan.loads:
             ticket = None

@@ -172,3 +172,25 @@ def test_what_can_not_work_is_said_at_the_start(server: Server, monkeypatch: Any
     with pytest.raises(ValueError, match="8-bit"):
         worker.register_kv_caches(numpy.zeros((4, 2, 2, 64), dtype=numpy.uint8))
     worker.shutdown()
+
+
+def test_a_request_whose_stores_never_began_does_not_hold_its_blocks_for_ever(server: Server, trt: Trt) -> None:
+    """A load that fails is the end of a step, in which other requests were to be stored."""
+    trt.run(LlmRequest(1, TOKENS), list(range(13)), fill=True)
+    loads, stores = LlmRequest(2, TOKENS), LlmRequest(3, TOKENS[::-1])
+    for request, blocks, matched in ((loads, list(range(20, 33)), 3 * CHUNK), (stores, list(range(33, 46)), 0)):
+        assert trt.scheduler.get_num_new_matched_tokens(request, 0) == (matched, False)
+        trt.scheduler.update_state_after_alloc(request, blocks)
+    server.kill()
+    new = [(2, list(range(20, 33)), 0, 2), (3, list(range(33, 46)), 0, len(TOKENS))]
+    data = [SimpleNamespace(request_id=r, new_tokens=[], new_block_ids=b, computed_position=c, num_scheduled_tokens=n) for r, b, c, n in new]
+    metadata = trt.scheduler.build_connector_meta(SimpleNamespace(new_requests=data, cached_requests=[]))
+    assert len(metadata.loads) == 1 and [store.request_id for store in metadata.stores] == ["3"]
+    trt.scheduler.request_finished(loads, [])
+    assert trt.scheduler.request_finished(stores, []), "its blocks are held"
+    for worker in trt.workers:
+        worker.bind_connector_meta(pickle.loads(pickle.dumps(metadata)))
+        with pytest.raises(RuntimeError, match="12 KV blocks"):
+            worker.start_load_kv(None)
+        assert worker.get_finished([3], []) == ([3], [])
+        assert worker.get_finished([3], []) == ([], []), "reported twice"
