@@ -194,3 +194,4 @@ def test_a_request_whose_stores_never_began_does_not_hold_its_blocks_for_ever(se
             worker.start_load_kv(None)
         assert worker.get_finished([3], []) == ([3], [])
         assert worker.get_finished([3], []) == ([], []), "reported twice"
+    server.start()
