@@ -533,6 +533,55 @@ static void destroying_right_after_failing_is_safe(void **state)
 	}
 }
 
+/* One end or another of a connection: never started, failed with work under way, failed and not waited for, ended by an error. */
+static void connect_and_part(struct rig *rig, uint32_t way)
+{
+	struct ibv_qp *qp = make_qp(rig, NULL);
+	unsigned flushed = 0;
+	struct ibv_wc wc;
+
+	connect_qp(qp, IBV_MTU_1024, IBV_LINK_LAYER_ETHERNET);
+	if (way > 0) {
+		verbs_nic.qp_start(qp);
+		assert_int_equal(post_receive(qp, 1), 0);
+		assert_int_equal(post(qp, 2, 0), 0);
+		if (way == 3) {
+			rig->fake->complete_sends(qp->qp_num, 1, IBV_WC_RETRY_EXC_ERR);
+			/* Those of the one before, which was not waited for, are nobody's. */
+			while (ibv_poll_cq(rig->cq, 1, &wc) == 0)
+				;
+			assert_int_equal(wc.wr_id, 2);
+			assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
+		}
+		verbs_nic.qp_fail(qp);
+		if (way != 2)
+			wait_drained(rig, qp, &flushed);
+		verbs_nic.qp_stop(qp);
+	}
+	verbs_nic.destroy_qp(qp);
+}
+
+/* pitfalls C13 */
+static void five_thousand_connections_leave_nothing_behind(void **state)
+{
+	struct rig *rig = *state;
+	unsigned before;
+
+	open_rig(rig, NULL);
+	before = rig->fake->objects;
+	for (uint32_t i = 0; i < 5000; i++) {
+		struct ibv_mr *mr;
+
+		assert_int_equal(
+			verbs_nic.register_memory(rig->device, rig, sizeof(*rig), IBV_ACCESS_LOCAL_WRITE, &mr), 0);
+		connect_and_part(rig, i % 4);
+		assert_int_equal(verbs_nic.deregister_memory(mr), 0);
+		if (i % 1000 == 0)
+			assert_int_equal(rig->fake->objects, before);
+	}
+	assert_int_equal(rig->fake->objects, before);
+}
+
 /* pitfalls I07 */
 static void events_of_another_port_are_not_ours(void **state)
 {
@@ -679,6 +728,7 @@ int main(void)
 		TEST(with_a_shared_queue_the_last_receive_is_waited_for),
 		TEST(a_device_that_tells_of_no_last_receive_does_not_hold_up_the_end),
 		TEST(destroying_right_after_failing_is_safe),
+		TEST(five_thousand_connections_leave_nothing_behind),
 		TEST(events_of_another_port_are_not_ours),
 		TEST(a_queue_pair_whose_address_has_gone_is_closed),
 		TEST(events_of_the_port_and_the_device_are_told),
