@@ -388,6 +388,16 @@ KVR_API int kvr_wait(struct kvr_client *client, kvr_ticket ticket, uint64_t time
  * transfer: also with status 1 and outcomes KVR_CANCELED). Harmless when it is done, or was canceled already. -ENOENT,
  * -EBUSY (try again), -ECONNRESET (it ends anyway). */
 KVR_API int kvr_cancel(struct kvr_client *client, kvr_ticket ticket);
+/*
+ * For callers with several small requests at once: those submitted between hold and release go out together, over a
+ * network in one message where they fit, and so do their replies where they come together. Every hold is followed by a
+ * release, soon: until then requests wait, unless a thread waits for a ticket or layer of this client (kvr_wait and the
+ * blocking forms; kvr_poll does not). Of several holds, also of other threads, the last release counts. No effect with
+ * the driver "local", whose messages cost nothing, and with servers that know nothing of it. 0, -ECHILD.
+ */
+KVR_API int kvr_hold(struct kvr_client *client);
+KVR_API int kvr_release(struct kvr_client *client);
+
 /* ---- in step with the engine ------------------------------------------------------------------------------------ */
 
 /*

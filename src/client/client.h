@@ -30,6 +30,7 @@ struct client_options {
 	int (*connect)(void *context, struct stream **stream);
 	void *context;
 	uint64_t seed; /* jitter of reconnects */
+	bool plain;    /* each request travels by itself, as with a server that knows nothing else */
 };
 
 /* 0, -ENOMEM, -EINVAL. The first connection attempt is made by the first step. */
@@ -58,6 +59,10 @@ KVR_MUST_CHECK int client_submit_unregister(struct kvr_client *client, uint32_t 
 KVR_MUST_CHECK int client_submit_clear(struct kvr_client *client, uint32_t registration, kvr_ticket *ticket);
 KVR_MUST_CHECK int client_submit_cancel(struct kvr_client *client, kvr_ticket target);
 KVR_MUST_CHECK int client_submit_ping(struct kvr_client *client, kvr_ticket *ticket);
+
+/* kvr_hold and kvr_release: requests wait for each other, so that they share messages. */
+void client_hold(struct kvr_client *client);
+void client_release(struct kvr_client *client);
 
 /* Takes a finished ticket's result: 0; -EAGAIN while it is under way; -ENOENT. */
 KVR_MUST_CHECK int client_take(struct kvr_client *client, kvr_ticket ticket, struct kvr_result *result);

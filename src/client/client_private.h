@@ -224,6 +224,9 @@ struct kvr_client {
 	struct ibv_qp *qp;
 	bool started;
 	uint32_t credits, in_flight, sends_posted;
+	bool gathers;     /* a SEND of either side may hold several messages */
+	uint32_t holds;   /* callers that have more requests coming: what is queued waits for them ... */
+	uint32_t waiters; /* ... unless somebody waits for an answer */
 	uint8_t *buffers; /* CLIENT_SLOTS send buffers, then as many receive buffers as credits_max */
 	uint64_t buffer_bytes;
 	struct ibv_mr *buffer_region;
@@ -338,6 +341,8 @@ void queue_destroy(struct kvr_client *client);
 KVR_MUST_CHECK int queue_connect(struct kvr_client *client);
 void queue_post_receives(struct kvr_client *client);
 bool queue_step(struct kvr_client *client);
+/* queue_send.c: sends what is queued, as far as there are credits. True when it did. */
+bool queue_send_waiting(struct kvr_client *client);
 /* Reads the replies that were held. */
 void queue_read_held(struct kvr_client *client);
 /* Room for an encoded request of `length` bytes in the slot: its own buffer or a large one. NULL: -EBUSY (all large ones in use) or too big. */

@@ -42,6 +42,8 @@ void handshake_begin(struct kvr_client *client)
 	hello.version_min = WIRE_VERSION_MIN;
 	hello.version_max = WIRE_VERSION_MAX;
 	hello.features = FEATURE_FLAG_PER_LAYER;
+	if (client->device->driver->gathers && !client->options.plain)
+		hello.features |= FEATURE_SEVERAL_MESSAGES;
 	hello.want_credits = handshake_credits(client);
 	hello.driver = text_of(client->device->driver->name);
 	hello.client = text_of(client->options.user->name);
@@ -71,6 +73,8 @@ static void handshake_take_info(struct kvr_client *client, const struct server_i
 	client->server.server = text_of(client->server_name);
 	client->server.tenant = text_of(client->tenant_name);
 	client->credits = (uint32_t)kvr_min_u64(info->credits, handshake_credits(client));
+	client->gathers = (info->features & FEATURE_SEVERAL_MESSAGES) && client->device->driver->gathers &&
+		!client->options.plain;
 }
 
 static bool handshake_acceptable(struct kvr_client *client)

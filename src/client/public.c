@@ -222,6 +222,28 @@ KVR_API int kvr_submit_ping(struct kvr_client *client, kvr_ticket *ticket)
 	SUBMIT(client, client_submit_ping(client, ticket));
 }
 
+KVR_API int kvr_hold(struct kvr_client *client)
+{
+	int error = client_enter(client);
+
+	if (error)
+		return error;
+	client_hold(client);
+	client_leave(client);
+	return 0;
+}
+
+KVR_API int kvr_release(struct kvr_client *client)
+{
+	int error = client_enter(client);
+
+	if (error)
+		return error;
+	client_release(client);
+	client_leave(client);
+	return 0;
+}
+
 /* ---- blocking forms ---- */
 
 static bool client_abandon(struct kvr_client *client, kvr_ticket ticket)

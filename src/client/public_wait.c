@@ -132,7 +132,9 @@ int client_wait_until(struct kvr_client *client, uint64_t timeout_ns,
 		bool busy, finished;
 
 		pthread_mutex_lock(&client->lock);
+		client->waiters++; /* what it waits for may be held */
 		busy = client_step(client, now_ns);
+		client->waiters--;
 		finished = done(client, context);
 		if (finished || now_ns >= until_ns)
 			events_arm(client);

@@ -228,82 +228,6 @@ uint8_t *queue_room(struct kvr_client *client, struct slot *slot, size_t length,
 	return client->large + slot->large * client->large_bytes;
 }
 
-void queue_submit(struct kvr_client *client, struct slot *slot)
-{
-	slot->state = SLOT_QUEUED;
-	/* A CANCEL has a credit of its own and goes first: whatever it is to stop may hold all the others. */
-	if (slot->type == WIRE_CANCEL)
-		list_add_first(&client->queue, &slot->node);
-	else
-		list_add_last(&client->queue, &slot->node);
-}
-
-/* A request in a large buffer travels as an INDIRECT message with the same request id. */
-static ssize_t queue_wrap(struct kvr_client *client, struct slot *slot)
-{
-	struct indirect message;
-	uint32_t region = region_find(
-		client, (uint64_t)(uintptr_t)client->large, client->large_bytes * CLIENT_LARGE_BUFFERS);
-
-	memset(&message, 0, sizeof(message));
-	message.header.type = WIRE_INDIRECT;
-	message.header.request_id = slot->ticket;
-	message.header.boot_id = client->boot_id;
-	message.region = client->regions[region].number;
-	message.length = slot->length;
-	message.address = (uint64_t)(uintptr_t)(client->large + slot->large * client->large_bytes);
-	return indirect_encode(slot->bytes, WIRE_INLINE_BYTES, &message);
-}
-
-static bool queue_send(struct kvr_client *client, struct slot *slot)
-{
-	struct ibv_send_wr wr, *bad;
-	struct ibv_sge sge;
-	ssize_t length = slot->length;
-	int error;
-
-	if (slot->large != UINT32_MAX)
-		length = queue_wrap(client, slot);
-	memset(&wr, 0, sizeof(wr));
-	sge.addr = (uint64_t)(uintptr_t)slot->bytes;
-	sge.length = (uint32_t)length;
-	sge.lkey = client->buffer_region->lkey;
-	wr.wr_id = slot_index(client, slot);
-	wr.sg_list = &sge;
-	wr.num_sge = 1;
-	wr.opcode = IBV_WR_SEND;
-	wr.send_flags = IBV_SEND_SIGNALED;
-	if (sge.length <= 256)
-		wr.send_flags |= IBV_SEND_INLINE;
-	error = ibv_post_send(client->qp, &wr, &bad);
-	if (error) {
-		connection_lose(client, -error, "a request could not be posted: %s", strerror(error));
-		return false;
-	}
-	list_remove(&slot->node);
-	slot->state = SLOT_SENT;
-	slot->sending = true;
-	client->in_flight++;
-	return true;
-}
-
-static bool queue_send_waiting(struct kvr_client *client)
-{
-	bool busy = false;
-
-	while (client->state == CONNECTION_READY && !list_empty(&client->queue)) {
-		struct slot *slot = KVR_CONTAINER_OF(client->queue.next, struct slot, node);
-		uint32_t reserved = slot->type != WIRE_CANCEL && client->credits > 1 ? 1 : 0;
-
-		if (client->in_flight + reserved >= client->credits)
-			break;
-		if (!queue_send(client, slot))
-			break;
-		busy = true;
-	}
-	return busy;
-}
-
 static int queue_take_transfer(struct slot *slot, const struct transfer_reply *reply, struct wire_error *error)
 {
 	if (reply->chunk_count != slot->chunk_count) {
@@ -427,6 +351,15 @@ static void queue_reply(struct kvr_client *client, const uint8_t *bytes, uint32_
 	slot_done(client, slot, status_to_errno(header.status), header.status, refusal.text.bytes, refusal.text.length);
 }
 
+/* The messages of a SEND, one after the other. */
+static void queue_replies(struct kvr_client *client, const uint8_t *bytes, uint32_t length)
+{
+	for (uint32_t here; length > 0 && client->state != CONNECTION_CLOSING; bytes += here, length -= here) {
+		here = client->gathers ? wire_first_length(bytes, length) : length;
+		queue_reply(client, bytes, here);
+	}
+}
+
 /* Flushes are consequences: only the first error is told, and decides how soon the client comes back (pitfalls I01). */
 static void queue_failed(struct kvr_client *client, enum ibv_wc_status status)
 {
@@ -446,12 +379,15 @@ static const uint8_t *receive_at(const struct kvr_client *client, uint32_t index
 /* Every reply names the rails that are out. Until ours of that number are idle it is not read. */
 static bool queue_hold(struct kvr_client *client, uint32_t index, uint32_t length)
 {
+	const uint8_t *bytes = receive_at(client, index);
 	struct wire_header header;
 	struct wire_error error;
 
-	if (length >= WIRE_HEADER_BYTES && !wire_header_decode(receive_at(client, index), length, &header, &error) &&
-		header.flags)
-		client_rails_out(client, header.flags);
+	for (uint32_t at = 0, here; at < length; at += here) {
+		here = client->gathers ? wire_first_length(bytes + at, length - at) : length;
+		if (!wire_header_decode(bytes + at, here, &header, &error) && header.flags)
+			client_rails_out(client, header.flags);
+	}
 	if (client->rails_closing == 0)
 		return false;
 	client->held[client->held_count].index = index;
@@ -496,7 +432,7 @@ static void queue_completion(struct kvr_client *client, const struct ibv_wc *wc)
 		return;
 	if (client->rail_count > 1 && queue_hold(client, index, wc->byte_len))
 		return;
-	queue_reply(client, receive_at(client, index), wc->byte_len);
+	queue_replies(client, receive_at(client, index), wc->byte_len);
 	if (client->state != CONNECTION_CLOSING)
 		queue_post_receive(client, index);
 }
@@ -507,7 +443,7 @@ void queue_read_held(struct kvr_client *client)
 
 	client->held_count = 0;
 	for (uint32_t i = 0; i < count && client->state != CONNECTION_CLOSING; i++) {
-		queue_reply(client, receive_at(client, client->held[i].index), client->held[i].length);
+		queue_replies(client, receive_at(client, client->held[i].index), client->held[i].length);
 		if (client->state != CONNECTION_CLOSING)
 			queue_post_receive(client, client->held[i].index);
 	}

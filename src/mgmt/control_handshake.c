@@ -18,13 +18,28 @@ static void text_take(char *out, size_t size, const struct wire_text *text)
 	out[length] = '\0';
 }
 
+/* Of this server those that the client knows, and that its kind of device has a use for. */
+static uint32_t control_client_features(const struct control_client *client, uint32_t known)
+{
+	const struct control *control = client->control;
+	uint32_t features = control->options.info.features & known;
+
+	for (uint32_t i = 0; i < control->options.worker_count; i++) {
+		const struct verbs_driver *driver = worker_device(control->workers[i])->driver;
+
+		if (strcmp(driver->name, client->driver) == 0 && driver->gathers)
+			return features;
+	}
+	return features & ~(uint32_t)FEATURE_SEVERAL_MESSAGES;
+}
+
 static struct server_info control_client_info(const struct control_client *client)
 {
 	const struct control *control = client->control;
 	struct server_info info = control->options.info;
 
 	info.version = client->version;
-	info.features &= client->features;
+	info.features = client->features;
 	info.credits = client->credits;
 	info.tenant.bytes = client->tenant_known ? control->tenants[client->tenant].name : "";
 	info.tenant.length = (uint32_t)strlen(info.tenant.bytes);
@@ -111,7 +126,8 @@ void control_client_on_hello(struct control_client *client, const struct wire_he
 		return;
 	}
 	client->version = hello.version_max < WIRE_VERSION_MAX ? hello.version_max : WIRE_VERSION_MAX;
-	client->features = hello.features;
+	client->features = control_client_features(client, hello.features);
+	client->connection.gathers = client->features & FEATURE_SEVERAL_MESSAGES;
 	client->credits = control->options.info.credits;
 	if (hello.want_credits > 0 && hello.want_credits < client->credits)
 		client->credits = hello.want_credits;

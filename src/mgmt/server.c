@@ -72,7 +72,7 @@ static int server_init_identity(struct server *server)
 	while (!error && server->boot_id == 0)
 		error = random_secret(&server->boot_id, sizeof(server->boot_id));
 	server->info.version = WIRE_VERSION_MAX;
-	server->info.features = FEATURE_FLAG_PER_LAYER;
+	server->info.features = FEATURE_FLAG_PER_LAYER | FEATURE_SEVERAL_MESSAGES;
 	server->info.chunk_tokens = options->chunk_tokens;
 	server->info.chunks_max = WIRE_CHUNKS_MAX;
 	server->info.message_bytes_max = options->message_bytes_max;

@@ -38,6 +38,7 @@ struct wire_text {
 enum hello_feature {
 	FEATURE_FLAG_PER_LAYER = 1u << 0, /* enum transfer_flag */
 	FEATURE_SEVERAL_GROUPS = 1u << 1,
+	FEATURE_SEVERAL_MESSAGES = 1u << 2, /* in one SEND, wire_first_length tells them apart */
 };
 
 struct hello {

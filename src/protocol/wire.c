@@ -46,6 +46,16 @@ int wire_header_decode(const void *bytes, size_t available, struct wire_header *
 	return 0;
 }
 
+uint32_t wire_first_length(const void *bytes, uint32_t available)
+{
+	uint32_t length;
+
+	if (available < WIRE_HEADER_BYTES)
+		return available;
+	memcpy(&length, (const uint8_t *)bytes + OFFSET_LENGTH, sizeof(length));
+	return length < WIRE_HEADER_BYTES || length > available ? available : length;
+}
+
 void wire_header_encode(void *bytes, const struct wire_header *header)
 {
 	struct put_cursor out = { (uint8_t *)bytes, (uint8_t *)bytes + WIRE_HEADER_BYTES };

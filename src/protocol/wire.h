@@ -118,6 +118,12 @@ KVR_MUST_CHECK int wire_header_decode(
  * length, 0 when more bytes are needed to know, or -EBADMSG with *error filled: wrong magic (told from the first byte
  * on) or a length outside WIRE_HEADER_BYTES .. limit. The stream cannot be followed after an error. */
 KVR_MUST_CHECK int wire_stream_length(const void *bytes, size_t available, uint32_t limit, struct wire_error *error);
+/*
+ * Of a SEND that may hold several messages, one behind the other (FEATURE_SEVERAL_MESSAGES): how many of its `available`
+ * bytes are the first one's. Never 0 where there are bytes, and never more than there are: a message whose length can't be
+ * true has all that is left, and its decoder refuses it.
+ */
+uint32_t wire_first_length(const void *bytes, uint32_t available);
 /* Writes 32 bytes. */
 void wire_header_encode(void *bytes, const struct wire_header *header);
 /* "LOOKUP", "LOOKUP_REPLY", ...; "UNKNOWN" for others. */

@@ -164,6 +164,9 @@ struct verbs_driver {
 	 * being idle does not say that its memory is quiet: only the end of the server's control stream does. */
 	bool moved_by_peer;
 
+	/* A SEND costs packets, however short it is: several requests, or replies, share one where both sides know how. */
+	bool gathers;
+
 	/* A connection may have several queue pairs, one a rail, on devices of their own. A client's keys are used as they are: what was
 	 * imported on its first queue pair is reached through the others by the keys that it has there. */
 	bool several_rails;

@@ -90,6 +90,7 @@ static void endpoint_init(struct worker *worker, struct endpoint *endpoint, stru
 	endpoint->forgetting = POOL_NONE;
 	endpoint->reply_first = POOL_NONE;
 	endpoint->replies_waiting = 0;
+	endpoint->gathered_bytes = 0;
 	endpoint->places_used = 0;
 	endpoint->reads_in_flight = 0;
 	endpoint->reads_max = reads > 0 ? reads : 1;

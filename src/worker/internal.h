@@ -10,6 +10,15 @@
  *      ^                        |                     |
  *      └── encoded, re-posted <─┴──── REPLYING <──────┘       REPLYING: no reply buffer was free
  *
+ * A SEND may hold several requests (connection.gathers). The first has the slot of the receive buffer, the carrier; each of
+ * the others, the riders, has one without a buffer, from worker.spare. All of them read the carrier's buffer, so it is posted
+ * again when the last has ended, whichever that is:
+ *
+ *   rider:   SPARE ──> as above from the message on ──> SPARE
+ *   carrier: as above ──> KEPT, while riders are left ──> POSTED
+ *
+ * As many buffers are out as requests at most, so that there is one for whoever keeps to its credits, gathered or not.
+ *
  * The send queue's book. Every work request takes a place in the send queue; only the last of a chain is signalled.
  * `open` sums up what was posted since the last signalled one; that one closes it: the sums become a mark, at the end
  * of a FIFO. Work requests complete in order, so each good completion takes the oldest mark and gives back all that
@@ -37,6 +46,9 @@ KVR_BEGIN_C
 	(UINT32_C(1) << 20)    /* of one work request: a reply behind it waits no longer than this takes */
 #define WORKER_TURN_WRS_MAX 32 /* work requests that a connection posts in one turn, with one doorbell */
 #define WORKER_TURN_BYTES_MAX (UINT32_C(1) << 20)
+/* Replies that may share a message wait for no more data than this of transfers that are posted in the same step. */
+#define WORKER_GATHER_BYTES (UINT32_C(128) << 10)
+#define WORKER_GATHER_COST 4096                 /* to which each of them adds this */
 #define WORKER_WINDOW_BYTES (UINT32_C(4) << 20) /* in flight per connection: a reply waits no longer than this takes */
 #define WORKER_WINDOW_BYTES_GPU (UINT32_C(32) << 20) /* to and from GPU memory, over a link of 50 GB/s */
 #define WORKER_INLINE_BYTES_WANTED 256
@@ -64,6 +76,8 @@ KVR_STATIC_ASSERT(WORKER_REPLY_BYTES >= WIRE_CHUNKS_MAX + 64 && WORKER_REPLY_BYT
 enum slot_stage {
 	SLOT_POSTED,     /* its receive buffer waits in the shared receive queue */
 	SLOT_UNPOSTED,   /* posting was refused: tried again in each step */
+	SLOT_KEPT,       /* its request is over, but others read its receive buffer */
+	SLOT_SPARE,      /* has no receive buffer: waits for a request that comes behind another */
 	SLOT_WAITING,    /* for a large buffer */
 	SLOT_FETCHING,   /* its RDMA READs are being posted, or have not completed */
 	SLOT_MANAGEMENT, /* the management core owns the request */
@@ -75,11 +89,13 @@ enum slot_stage {
 struct slot {
 	struct request request; /* first: a request * is a slot * */
 	struct list_node
-		node; /* endpoint: waiting, fetches, words, transfers, posted; worker: unposted, unanswered, words_due */
+		node; /* endpoint: waiting, fetches, words, transfers, posted; worker: unposted, unanswered, words_due, spare */
 	enum slot_stage stage;
 	bool aborted;
 	bool torn;             /* a part was given up: the transfer is not whole */
 	bool early;            /* its reply is on the way, right behind its data */
+	struct slot *carrier;  /* in whose receive buffer its message lies; NULL: its own */
+	uint32_t riders;       /* slots whose carrier it is, and one while its messages are being told apart */
 	uint32_t outstanding;  /* work requests posted and not known to have completed */
 	uint32_t unsignalled;  /* of these, behind the last signalled one */
 	uint32_t shares;       /* parts that further rails have, or had and that are to be repeated */
@@ -206,6 +222,7 @@ struct endpoint {
 	uint32_t forgetting;              /* region, POOL_NONE: none */
 	uint32_t reply_first, reply_last; /* list of reply buffers that are to be posted ... */
 	uint32_t replies_waiting;         /* ... and how many they are */
+	uint64_t gathered_bytes; /* data that was posted before them so that more come to share their message */
 
 	/* the send queue's book */
 	uint32_t places_used;
@@ -231,7 +248,7 @@ struct endpoint {
 enum chain_kind { CHAIN_REPLY, CHAIN_FETCH, CHAIN_WORD, CHAIN_TRANSFER, CHAIN_LAYER };
 struct chain_item {
 	enum chain_kind kind;
-	uint32_t buffer; /* CHAIN_REPLY */
+	uint32_t replies; /* CHAIN_REPLY: in one message, the next ones of the list */
 	uint32_t bytes;
 	bool read, signalled;
 };
@@ -243,6 +260,7 @@ struct chain {
 	uint64_t bytes;
 	uint64_t bytes_max;     /* one-sided ones take no more */
 	bool blocked;           /* something could not be added for want of room in the send queue */
+	bool passed;            /* replies that wait have let it go first */
 	struct slot *slot;      /* whose one-sided work requests it has, NULL: none */
 	struct plan *plan;      /* that they were taken from ... */
 	struct plan before;     /* ... and where it stood */
@@ -266,10 +284,12 @@ struct worker {
 	uint32_t inline_bytes;
 	struct plan_limits limits;
 
-	struct slot *slots;
+	struct slot *slots; /* slot_count of them have a receive buffer, spare_count behind them have none */
 	uint32_t slot_count;
+	uint32_t spare_count; /* 0: nobody gathers on this device */
 	uint32_t early,
 		early_max; /* slots whose reply went out before their end: they keep receive buffers from the others */
+	struct list_node spare;      /* slots */
 	struct list_node unposted;   /* slots */
 	struct list_node words_due;  /* slots in WORD, to be read again later */
 	struct list_node unanswered; /* slots in REPLYING */

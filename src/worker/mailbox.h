@@ -99,6 +99,7 @@ struct connection {
 	uint32_t tenant;    /* number of the tenant that its credential binds it to */
 	uint32_t worker_index;
 	bool may_clear;     /* CLEAR is allowed */
+	bool gathers;       /* a SEND of either side may hold several messages */
 	uint32_t home_rail; /* the client's number of the rail that `qp` is on: requests and replies go there */
 	char name[64];      /* for logs and status */
 	void *control;      /* the control thread's object */
@@ -203,7 +204,7 @@ struct request {
 	uint64_t until_ns;          /* when a retry gives up */
 
 	/* the worker's: the request is the first part of a larger struct of its own */
-	uint32_t index; /* of its receive buffer */
+	uint32_t index; /* of its receive buffer, where it has one of its own */
 };
 
 struct mailbox {
@@ -235,8 +236,10 @@ static inline void mailbox_fini(struct mailbox *mailbox)
  * from the start, at 0. */
 #define WORKER_COUNTERS(X)                                                                       \
 	X(requests_total, "requests received")                                                   \
+	X(requests_gathered_total, "of these, behind another one in the same message")           \
 	X(pings_total, "PING requests answered")                                                 \
 	X(replies_total, "replies sent")                                                         \
+	X(replies_gathered_total, "of these, behind another one in the same message")            \
 	X(early_replies_total, "replies sent right behind the data, before its completion")      \
 	X(error_replies_total, "replies with an error status")                                   \
 	X(malformed_total, "messages that do not follow the wire format")                        \

@@ -44,6 +44,30 @@ bool receive_post_again(struct worker *worker)
 	return busy;
 }
 
+/* The device may write to the buffer when nobody reads it any more. */
+static void leave_buffer(struct worker *worker, struct slot *carrier)
+{
+	if (--carrier->riders == 0 && carrier->stage == SLOT_KEPT)
+		receive_post(worker, carrier);
+}
+
+static void give_back(struct worker *worker, struct slot *slot)
+{
+	struct slot *carrier = slot->carrier;
+
+	list_remove(&slot->node);
+	if (carrier) {
+		slot->carrier = NULL;
+		slot->stage = SLOT_SPARE;
+		list_add_first(&worker->spare, &slot->node);
+		leave_buffer(worker, carrier);
+	} else if (slot->riders > 0) {
+		slot->stage = SLOT_KEPT;
+	} else {
+		receive_post(worker, slot);
+	}
+}
+
 void receive_recycle(struct worker *worker, struct slot *slot)
 {
 	struct endpoint *endpoint = endpoint_of(slot);
@@ -58,8 +82,7 @@ void receive_recycle(struct worker *worker, struct slot *slot)
 		endpoint->early--;
 	}
 	indirect_release_buffer(worker, slot);
-	list_remove(&slot->node);
-	receive_post(worker, slot);
+	give_back(worker, slot);
 	connection_request_back(worker, endpoint);
 }
 
@@ -224,7 +247,8 @@ void receive_dispatch(struct worker *worker, struct slot *slot, bool inner)
 
 /* ---- completions of receives ------------------------------------------------------------------------------------ */
 
-static void receive_message(struct worker *worker, struct endpoint *endpoint, struct slot *slot, uint32_t length)
+static void receive_message(
+	struct worker *worker, struct endpoint *endpoint, struct slot *slot, const uint8_t *bytes, uint32_t length)
 {
 	struct connection *connection = endpoint->connection;
 	struct request *request = &slot->request;
@@ -233,7 +257,7 @@ static void receive_message(struct worker *worker, struct endpoint *endpoint, st
 	bool too_many = endpoint->out - endpoint->early + endpoint->replies_waiting >= connection->credits;
 
 	request->connection = connection;
-	request->bytes = receive_buffer(worker, request->index);
+	request->bytes = bytes;
 	request->length = length;
 	request->arrived_ns = worker->now_ns;
 	endpoint->out++;
@@ -254,6 +278,42 @@ static void receive_message(struct worker *worker, struct endpoint *endpoint, st
 	receive_dispatch(worker, slot, false);
 }
 
+static void receive_rider(
+	struct worker *worker, struct endpoint *endpoint, struct slot *carrier, const uint8_t *bytes, uint32_t length)
+{
+	struct list_node *node = list_pop_first(&worker->spare);
+	struct slot *slot;
+
+	if (KVR_UNLIKELY(!node)) {
+		connection_fail(
+			worker, endpoint, "more requests in flight than granted", endpoint->connection->credits);
+		return;
+	}
+	slot = KVR_CONTAINER_OF(node, struct slot, node);
+	slot->carrier = carrier;
+	carrier->riders++;
+	worker_count(worker, requests_gathered_total, 1);
+	receive_message(worker, endpoint, slot, bytes, length);
+}
+
+static void receive_send(struct worker *worker, struct endpoint *endpoint, struct slot *carrier, uint32_t length)
+{
+	const uint8_t *bytes = receive_buffer(worker, carrier->request.index);
+	uint32_t at = endpoint->connection->gathers ? wire_first_length(bytes, length) : length;
+
+	if (KVR_LIKELY(at == length)) {
+		receive_message(worker, endpoint, carrier, bytes, length);
+		return;
+	}
+	carrier->riders++; /* its own request may be over at once */
+	receive_message(worker, endpoint, carrier, bytes, at);
+	for (uint32_t here; at < length && endpoint->state == ENDPOINT_LIVE && !endpoint->doomed; at += here) {
+		here = wire_first_length(bytes + at, length - at);
+		receive_rider(worker, endpoint, carrier, bytes + at, here);
+	}
+	leave_buffer(worker, carrier);
+}
+
 void receive_completion(struct worker *worker, const struct ibv_wc *wc)
 {
 	uint64_t index = wc->wr_id & ~WR_ID_RECEIVE;
@@ -268,7 +328,7 @@ void receive_completion(struct worker *worker, const struct ibv_wc *wc)
 
 	if (KVR_LIKELY(wc->status == IBV_WC_SUCCESS && endpoint && endpoint->state == ENDPOINT_LIVE &&
 		    !endpoint->doomed)) {
-		receive_message(worker, endpoint, slot, wc->byte_len);
+		receive_send(worker, endpoint, slot, wc->byte_len);
 		return;
 	}
 	/* The shared receive queue lives on, whatever became of the queue pair: its buffer goes back there. */

@@ -57,6 +57,8 @@ static ssize_t encode_info(
 						  : "";
 
 	reply.info.credits = request->connection->credits;
+	if (!request->connection->gathers)
+		reply.info.features &= ~(uint32_t)FEATURE_SEVERAL_MESSAGES;
 	reply.info.tenant = text_of(tenant, WIRE_NAME_MAX);
 	return info_reply_encode(bytes, WORKER_REPLY_BYTES, &reply);
 }

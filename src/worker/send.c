@@ -72,33 +72,82 @@ static bool has_room(struct chain *chain, const struct worker *worker, const str
 	return true;
 }
 
+/* How many replies from this one on share a message, and how long it is. */
+static uint32_t replies_of_message(const struct worker *worker, const struct endpoint *endpoint,
+	const struct chain *chain, uint32_t index, uint32_t *bytes)
+{
+	uint32_t most = endpoint->connection->gathers ? worker->limits.max_sge : 1;
+	uint32_t buffers = endpoint->buffers_in_flight + chain->buffers;
+	uint32_t count = 0;
+
+	for (*bytes = 0; index != POOL_NONE && count < most; index = worker->reply_buffers[index].next) {
+		const struct reply_buffer *buffer = &worker->reply_buffers[index];
+		uint32_t together = *bytes + buffer->length;
+
+		if (together > (count > 0 ? WIRE_INLINE_BYTES : WORKER_REPLY_BYTES))
+			break;
+		if (together > worker->inline_bytes && buffers + count >= endpoint->connection->credits)
+			break;
+		*bytes = together;
+		count++;
+		if (buffer->last)
+			break;
+	}
+	return count;
+}
+
 /* True when the last of them must be signalled, unless something signalled follows. */
 static bool add_replies(struct chain *chain, const struct worker *worker, const struct endpoint *endpoint)
 {
+	uint32_t index = endpoint->reply_first;
 	bool must_signal = false;
 
-	for (uint32_t index = endpoint->reply_first; index != POOL_NONE && has_place(chain, worker, endpoint);
-		index = worker->reply_buffers[index].next) {
-		const struct reply_buffer *buffer = &worker->reply_buffers[index];
-		bool is_inline = buffer->length <= worker->inline_bytes;
+	while (index != POOL_NONE && has_place(chain, worker, endpoint)) {
+		uint32_t bytes, count = replies_of_message(worker, endpoint, chain, index, &bytes);
+		bool is_inline = bytes <= worker->inline_bytes;
 		struct ibv_send_wr *wr;
 
-		if (!is_inline && endpoint->buffers_in_flight + chain->buffers >= endpoint->connection->credits) {
+		if (count == 0) {
 			chain->blocked = true;
 			break;
 		}
 		wr = add(chain, endpoint, CHAIN_REPLY);
 		wr->opcode = IBV_WR_SEND;
-		wr->num_sge = 1;
-		wr->sg_list[0].addr = (uint64_t)(uintptr_t)worker->replies + (uint64_t)index * WORKER_REPLY_BYTES;
-		wr->sg_list[0].length = buffer->length;
-		wr->sg_list[0].lkey = worker->mr->lkey;
-		chain->items[chain->count - 1].buffer = index;
+		wr->num_sge = (int)count;
 		wr->send_flags = is_inline ? IBV_SEND_INLINE : 0;
-		chain->buffers += !is_inline;
-		must_signal |= !is_inline || buffer->last; /* to get the buffer back, or to end the connection */
+		chain->items[chain->count - 1].replies = count;
+		chain->buffers += is_inline ? 0 : count;
+		must_signal |= !is_inline; /* to get the buffers back */
+		for (uint32_t i = 0; i < count; i++, index = worker->reply_buffers[index].next) {
+			const struct reply_buffer *buffer = &worker->reply_buffers[index];
+
+			wr->sg_list[i].addr = (uint64_t)(uintptr_t)worker->replies +
+				(uint64_t)index * WORKER_REPLY_BYTES;
+			wr->sg_list[i].length = buffer->length;
+			wr->sg_list[i].lkey = worker->mr->lkey;
+			must_signal |= buffer->last; /* to end the connection */
+		}
 	}
 	return must_signal || endpoint->open.wrs + chain->count >= WORKER_SIGNAL_EVERY;
+}
+
+/*
+ * Replies that may share a message let small transfers go first, which are posted in this very step: RETRIEVEs are answered
+ * right behind their data, and then all with one message.
+ */
+static bool replies_let_pass(const struct endpoint *endpoint)
+{
+	const struct slot *next;
+	uint64_t chunk_bytes = 0;
+
+	if (!endpoint->connection->gathers || endpoint->reply_first == POOL_NONE || list_empty(&endpoint->transfers) ||
+		!list_empty(&endpoint->fetches) || !list_empty(&endpoint->words) || endpoint->rails_live > 0 ||
+		endpoint->gathered_bytes >= WORKER_GATHER_BYTES)
+		return false;
+	next = KVR_CONTAINER_OF(endpoint->transfers.next, struct slot, node);
+	for (uint32_t g = 0; g < next->request.transfer.layout->group_count; g++)
+		chunk_bytes += next->request.transfer.layout->groups[g].object_bytes;
+	return chunk_bytes * next->request.message.transfer.chunk_count <= WORKER_GATHER_BYTES;
 }
 
 static void add_fetch(struct chain *chain, const struct worker *worker, const struct endpoint *endpoint)
@@ -187,8 +236,17 @@ static void build(struct worker *worker, struct endpoint *endpoint)
 	chain->one_sided = 0;
 	chain->bytes_max = endpoint->rails_live > 0 ? WORKER_RAIL_BYTES : WORKER_TURN_BYTES_MAX;
 	chain->blocked = false;
+	chain->passed = false;
 	chain->slot = NULL;
 	chain->redo = NULL;
+	if (replies_let_pass(endpoint)) {
+		add_transfer(chain, worker, endpoint);
+		chain->passed = chain->count > 0;
+	}
+	if (chain->passed) {
+		signal_last(chain);
+		return;
+	}
 	must_signal = add_replies(chain, worker, endpoint);
 	if (KVR_UNLIKELY(!list_empty(&endpoint->words)))
 		add_word(chain, worker, endpoint);
@@ -218,9 +276,10 @@ static void push_mark(struct endpoint *endpoint, uint32_t depth, struct slot *sl
 	endpoint->open.buffers = POOL_NONE;
 }
 
-static void book_reply(struct worker *worker, struct endpoint *endpoint, const struct chain_item *item, bool is_inline)
+static void book_reply(struct worker *worker, struct endpoint *endpoint, bool is_inline)
 {
-	struct reply_buffer *buffer = &worker->reply_buffers[item->buffer];
+	uint32_t index = endpoint->reply_first;
+	struct reply_buffer *buffer = &worker->reply_buffers[index];
 
 	endpoint->reply_first = buffer->next;
 	endpoint->replies_waiting--;
@@ -228,12 +287,21 @@ static void book_reply(struct worker *worker, struct endpoint *endpoint, const s
 	worker_count(worker, replies_total, 1);
 	buffer->next = is_inline ? POOL_NONE : endpoint->open.buffers;
 	if (is_inline) {
-		reply_free_list(worker, item->buffer); /* the device has its own copy */
+		reply_free_list(worker, index); /* the device has its own copy */
 		return;
 	}
-	endpoint->open.buffers = item->buffer;
+	endpoint->open.buffers = index;
 	endpoint->open.buffer_count++;
 	endpoint->buffers_in_flight++;
+}
+
+static void book_replies(struct worker *worker, struct endpoint *endpoint, uint32_t count, bool is_inline)
+{
+	for (uint32_t i = 0; i < count; i++)
+		book_reply(worker, endpoint, is_inline);
+	if (count > 1)
+		worker_count(worker, replies_gathered_total, count - 1);
+	endpoint->gathered_bytes = 0;
 }
 
 static void book(struct worker *worker, struct endpoint *endpoint, uint32_t posted)
@@ -247,8 +315,9 @@ static void book(struct worker *worker, struct endpoint *endpoint, uint32_t post
 
 		endpoint->open.wrs++;
 		if (item->kind == CHAIN_REPLY || !slot) {
-			book_reply(worker, endpoint, item, chain->wrs[i].send_flags & IBV_SEND_INLINE);
+			book_replies(worker, endpoint, item->replies, chain->wrs[i].send_flags & IBV_SEND_INLINE);
 		} else {
+			endpoint->gathered_bytes += endpoint->reply_first != POOL_NONE ? item->bytes : 0;
 			endpoint->open.bytes += item->bytes;
 			endpoint->open.reads += item->read;
 			endpoint->bytes_in_flight += item->bytes;
@@ -334,6 +403,14 @@ void send_activate(struct worker *worker, struct endpoint *endpoint)
 		list_add_last(&worker->active, &endpoint->active);
 }
 
+/* Replies have let something pass: until they are out the turn is still its own, whoever else has something to post. */
+static void go_on(struct worker *worker, struct endpoint *endpoint, bool now)
+{
+	endpoint->gathered_bytes = now ? WORKER_GATHER_BYTES : endpoint->gathered_bytes + WORKER_GATHER_COST;
+	if (endpoint->state == ENDPOINT_LIVE && !list_linked(&endpoint->active))
+		list_add_first(&worker->active, &endpoint->active);
+}
+
 static void turn(struct worker *worker, struct endpoint *endpoint)
 {
 	struct chain *chain = &worker->chain;
@@ -361,8 +438,10 @@ static void turn(struct worker *worker, struct endpoint *endpoint)
 		refused(worker, endpoint, error < 0 ? -error : error);
 	else if (posted > 0)
 		endpoint->refusals = 0;
-	/* Who waits for room comes back with the completion that makes it. */
-	if (!((chain->blocked || error) && endpoint->mark_count + endpoint->rail_marks > 0))
+	/* Who waits for room comes back with the completion that makes it; replies do not wait for one. */
+	if (chain->passed)
+		go_on(worker, endpoint, chain->blocked || error);
+	else if (!((chain->blocked || error) && endpoint->mark_count + endpoint->rail_marks > 0))
 		send_activate(worker, endpoint);
 }
 

@@ -50,6 +50,8 @@ static int set_sizes(struct worker *worker)
 		return -EINVAL;
 	}
 	worker->slot_count = (uint32_t)slots;
+	/* Each request that comes behind another one takes the place of one that had come by itself. */
+	worker->spare_count = worker->device->driver->gathers ? (uint32_t)slots : 0;
 	/* Half of what is beyond the credits: there is a receive buffer for whoever keeps to them, whatever is under way. */
 	worker->early_max = (uint32_t)kvr_max_u64(options->connections_max, SLOTS_SPARE_MIN) / 2;
 	worker->cq_depth = (uint32_t)completions;
@@ -71,6 +73,11 @@ static int set_sizes(struct worker *worker)
 static uint32_t reply_buffer_count(const struct worker *worker)
 {
 	return worker->slot_count < REPLY_BUFFERS_MAX ? worker->slot_count : REPLY_BUFFERS_MAX;
+}
+
+static uint32_t request_count(const struct worker *worker)
+{
+	return worker->slot_count + worker->spare_count;
 }
 
 static int allocate(void **memory, uint64_t count, uint64_t bytes)
@@ -99,7 +106,7 @@ static int create_tables(struct worker *worker)
 	} tables[] = {
 		{ (void **)&worker->counters, 1, sizeof(*worker->counters) },
 		{ (void **)&worker->mailbox, 1, sizeof(*worker->mailbox) },
-		{ (void **)&worker->slots, worker->slot_count, sizeof(*worker->slots) },
+		{ (void **)&worker->slots, request_count(worker), sizeof(*worker->slots) },
 		{ (void **)&worker->endpoints, connections, sizeof(*worker->endpoints) },
 		{ (void **)&worker->marks, connections * worker->options.send_depth, sizeof(*worker->marks) },
 		{ (void **)&worker->free_endpoints, connections, sizeof(*worker->free_endpoints) },
@@ -118,6 +125,7 @@ static int create_tables(struct worker *worker)
 
 static void fill_tables(struct worker *worker)
 {
+	list_init(&worker->spare);
 	list_init(&worker->unposted);
 	list_init(&worker->words_due);
 	list_init(&worker->unanswered);
@@ -125,13 +133,17 @@ static void fill_tables(struct worker *worker)
 	list_init(&worker->draining);
 	list_init(&worker->large_waiters);
 	list_init(&worker->rails_draining);
-	for (uint32_t i = 0; i < worker->slot_count; i++) {
+	for (uint32_t i = 0; i < request_count(worker); i++) {
 		struct slot *slot = &worker->slots[i];
 
 		slot->request.index = i;
 		slot->large_buffer = POOL_NONE;
 		list_init(&slot->node);
 		list_init(&slot->request.node);
+		if (i < worker->slot_count)
+			continue;
+		slot->stage = SLOT_SPARE;
+		list_add_last(&worker->spare, &slot->node);
 	}
 	for (uint32_t i = 0; i < worker->options.connections_max; i++) {
 		struct endpoint *endpoint = &worker->endpoints[i];
@@ -165,7 +177,7 @@ static int create_memory(struct worker *worker)
 	uint64_t receives = (uint64_t)worker->slot_count * WIRE_INLINE_BYTES;
 	uint64_t replies = kvr_round_up((uint64_t)reply_buffer_count(worker) * WORKER_REPLY_BYTES, PAGE_BYTES);
 	uint64_t larges = (uint64_t)worker->options.large_buffers * worker->options.message_bytes_max;
-	uint64_t words = (uint64_t)worker->slot_count * sizeof(uint32_t);
+	uint64_t words = (uint64_t)request_count(worker) * sizeof(uint32_t);
 	uint64_t bytes = kvr_round_up(kvr_round_up(receives + replies + larges, KVR_CACHE_LINE) + words, PAGE_BYTES);
 
 	worker->memory = fault_point("worker_create/buffers") ? NULL : aligned_alloc(PAGE_BYTES, bytes);

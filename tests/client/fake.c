@@ -81,18 +81,26 @@ static void fake_post_receive(struct fake *fake, uint32_t index)
 
 static void fake_receive(struct fake *fake, const struct ibv_wc *wc)
 {
-	struct fake_request *request = &fake->requests[fake->request_count];
-	uint32_t index = (uint32_t)wc->wr_id;
+	const uint8_t *bytes = fake->buffers + (size_t)(uint32_t)wc->wr_id * WIRE_INLINE_BYTES;
+	uint32_t left = wc->byte_len;
 	struct wire_error error;
 
 	if (!(wc->wr_id & FAKE_RECEIVE) || wc->status != IBV_WC_SUCCESS)
 		return;
-	assert_true(fake->request_count < FAKE_REQUESTS);
-	memcpy(request->bytes, fake->buffers + (size_t)index * WIRE_INLINE_BYTES, wc->byte_len);
-	request->length = wc->byte_len;
-	assert_int_equal(wire_header_decode(request->bytes, request->length, &request->header, &error), 0);
-	fake->request_count++;
-	fake_post_receive(fake, index);
+	fake->sends_received++;
+	do {
+		struct fake_request *request = &fake->requests[fake->request_count++];
+
+		assert_true(fake->request_count <= FAKE_REQUESTS);
+		request->length = fake->info.features & FEATURE_SEVERAL_MESSAGES ? wire_first_length(bytes, left)
+										 : left;
+		memcpy(request->bytes, bytes, request->length);
+		assert_int_equal(wire_header_decode(request->bytes, request->length, &request->header, &error), 0);
+		assert_int_equal(request->header.length, request->length);
+		bytes += request->length;
+		left -= request->length;
+	} while (left > 0);
+	fake_post_receive(fake, (uint32_t)wc->wr_id);
 }
 
 static void fake_server_step(struct fake *fake)

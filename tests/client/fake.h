@@ -54,7 +54,8 @@ struct fake {
 	uint32_t sends;
 	struct fake_request *requests; /* FAKE_REQUESTS; those that came */
 	uint32_t request_count, request_next;
-	uint32_t region; /* number of the last MEMORY */
+	uint32_t sends_received; /* with FEATURE_SEVERAL_MESSAGES in info.features each may hold several requests */
+	uint32_t region;         /* number of the last MEMORY */
 	uint32_t large_region;
 
 	uint8_t *pool; /* FAKE_BLOCKS blocks of one plane */

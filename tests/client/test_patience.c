@@ -318,6 +318,28 @@ static void an_event_loop_hears_of_results_losses_and_returns(void **state)
 	guest_close(&guest);
 }
 
+/* Messages cost nothing there, so there is no reason to wait; the calls are good all the same. */
+static void what_is_held_goes_out_at_once_on_the_same_host(void **state)
+{
+	struct kvr_result result;
+	kvr_ticket tickets[3];
+	struct guest guest;
+	int fd;
+
+	(void)state;
+	guest_open(&guest);
+	fd = kvr_event_fd(guest.client);
+	assert_int_equal(kvr_hold(guest.client), 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(kvr_submit_ping(guest.client, &tickets[i]), 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(poll_until_done(guest.client, fd, tickets[i], &result), 0);
+	assert_int_equal(kvr_ping(guest.client, 0), 0);
+	assert_int_equal(kvr_release(guest.client), 0);
+	assert_int_equal(kvr_release(guest.client), 0);
+	guest_close(&guest);
+}
+
 /* ---- long requests ---- */
 
 static void long_chains_and_long_block_lists_are_served(void **state)
@@ -372,6 +394,7 @@ int main(void)
 		cmocka_unit_test(opening_times_out_when_the_server_does_not_answer),
 		cmocka_unit_test(blocks_are_quiet_after_the_server_was_killed_in_the_middle),
 		cmocka_unit_test(an_event_loop_hears_of_results_losses_and_returns),
+		cmocka_unit_test(what_is_held_goes_out_at_once_on_the_same_host),
 		cmocka_unit_test(long_chains_and_long_block_lists_are_served),
 	};
 

@@ -54,12 +54,38 @@ static void check_stream(const uint8_t *data, size_t size, const struct wire_hea
 		check_error(&error, size);
 }
 
+/* The input as a SEND of several messages: whatever it is, all of it is somebody's, and what is told apart decodes by itself. */
+static void check_send(const uint8_t *data, size_t size)
+{
+	uint32_t left = size < WIRE_INLINE_BYTES ? (uint32_t)size : WIRE_INLINE_BYTES;
+
+	while (left > 0) {
+		uint32_t here = wire_first_length(data, left);
+		struct wire_header header;
+		struct wire_error error;
+		uint8_t *alone;
+
+		demand(here > 0 && here <= left);
+		alone = malloc(here);
+		demand(alone != NULL);
+		memcpy(alone, data, here);
+		if (wire_header_decode(alone, here, &header, &error))
+			check_error(&error, here);
+		else
+			demand(header.length == here);
+		free(alone);
+		data += here;
+		left -= here;
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct wire_header header;
 	struct wire_error error;
 	union any_message message;
 
+	check_send(data, size);
 	if (wire_header_decode(data, size, &header, &error)) {
 		check_error(&error, size);
 		check_stream(data, size, NULL);

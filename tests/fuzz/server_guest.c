@@ -119,6 +119,7 @@ static void take_control_reply(struct guest *guest, const uint8_t *bytes, uint32
 	if (header.status != STATUS_OK)
 		return;
 	if (header.type == WIRE_HELLO_REPLY && !hello_reply_decode(bytes, length, &hello, &error)) {
+		guest->gathers = hello.info.features & FEATURE_SEVERAL_MESSAGES;
 		if (hello.authentication == AUTHENTICATION_CHALLENGE)
 			memcpy(guest->challenge, hello.challenge, sizeof(guest->challenge));
 	} else if (header.type == WIRE_CONNECT_REPLY)
@@ -151,20 +152,32 @@ static void guest_read(struct guest *guest)
 	demand(length >= 0);
 }
 
-static void guest_poll(struct guest *guest)
+static void guest_take_reply(const uint8_t *bytes, uint32_t length)
 {
 	struct wire_header header;
 	struct wire_error error;
+
+	demand(wire_header_decode(bytes, length, &header, &error) == 0);
+	demand(header.length == length);
+	note_code(header.status);
+	/* A reply's type is even; who asked with an even one, which is no request, hears of an error. */
+	demand(header.type % 2 == 0 || !status_has_body(header.status));
+}
+
+static void guest_poll(struct guest *guest)
+{
 	struct ibv_wc wc;
 
 	while (guest->cq && ibv_poll_cq(guest->cq, 1, &wc) == 1) {
+		const uint8_t *bytes = guest->buffers + wc.wr_id * WIRE_INLINE_BYTES;
+		uint32_t left = wc.byte_len, here;
+
 		if (wc.status != IBV_WC_SUCCESS || wc.wr_id >= BUFFERS)
 			continue;
-		demand(wire_header_decode(
-			       guest->buffers + wc.wr_id * WIRE_INLINE_BYTES, wc.byte_len, &header, &error) == 0);
-		note_code(header.status);
-		/* A reply's type is even; who asked with an even one, which is no request, hears of an error. */
-		demand(header.type % 2 == 0 || !status_has_body(header.status));
+		for (; left > 0; left -= here, bytes += here) {
+			here = wire_first_length(bytes, left);
+			guest_take_reply(bytes, here);
+		}
 		guest_receive(guest, (uint32_t)wc.wr_id);
 	}
 }

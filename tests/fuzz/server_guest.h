@@ -30,7 +30,10 @@ struct guest {
 	uint8_t inbox[8192];
 	size_t inbox_length;
 	bool connected;
-	uint32_t region, registration; /* the last ones that the server gave */
+	bool gathers; /* HELLO_REPLY said so: a SEND may hold several messages ... */
+	uint32_t held_bytes;
+	uint8_t held[WIRE_INLINE_BYTES]; /* ... these, before the next one */
+	uint32_t region, registration;   /* the last ones that the server gave */
 	uint64_t next_id;
 	uint8_t challenge[32]; /* of the last HELLO_REPLY */
 };

@@ -59,6 +59,7 @@ void say_hello(struct world *world, struct guest *guest)
 	message.version_min = 1;
 	message.version_max = 1;
 	message.want_credits = take(world);
+	message.features = message.want_credits == 0xfd ? FEATURE_SEVERAL_MESSAGES : 0;
 	message.driver = text_of("sim");
 	message.client = text_of("fuzz");
 	message.tenant = text_of(tenants[take(world) % 4]);
@@ -173,17 +174,26 @@ void say_unregister(struct world *world, struct guest *guest)
 static void say_on_queue(struct world *world, struct guest *guest, uint8_t *bytes, ssize_t length)
 {
 	uint8_t *room = guest->buffers + BUFFERS * WIRE_INLINE_BYTES;
+	uint32_t how;
 	struct ibv_sge sge = { (uint64_t)(uintptr_t)room, 0, guest->buffers_mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = BUFFERS, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
 
 	if (length <= 0 || !guest->connected)
 		return;
 	length = (ssize_t)spoil(world, bytes, (size_t)length);
-	memcpy(room, bytes, (size_t)length);
-	sge.length = (uint32_t)length;
+	how = take(world);
+	if (guest->held_bytes + (size_t)length > sizeof(guest->held))
+		guest->held_bytes = 0;
+	memcpy(guest->held + guest->held_bytes, bytes, (size_t)length);
+	guest->held_bytes += (uint32_t)length;
+	if (guest->gathers && how & 0x80)
+		return; /* goes out with the next one */
+	memcpy(room, guest->held, guest->held_bytes);
+	sge.length = guest->held_bytes;
+	guest->held_bytes = 0;
 	wr.send_flags = IBV_SEND_SIGNALED;
 	(void)!ibv_post_send(guest->qp, &wr, &bad);
-	turns(world, take(world) % 16);
+	turns(world, how % 16);
 }
 
 /* A session of four chains, whole or from some chunk on. */

@@ -108,6 +108,31 @@ static void a_stream_learns_the_length_from_eight_bytes(void **state)
 	assert_int_equal(error.status, STATUS_TOO_BIG);
 }
 
+static void messages_of_one_send_are_told_apart_by_their_lengths(void **state)
+{
+	struct wire_header header = { .length = 40, .type = WIRE_PING, .fixed_length = WIRE_HEADER_BYTES };
+	static const uint32_t wrong[] = { 0, 1, 31, 101, UINT32_MAX };
+	uint8_t bytes[100] = { 0 };
+
+	(void)state;
+	wire_header_encode(bytes, &header);
+	assert_int_equal(wire_first_length(bytes, 100), 40);
+	assert_int_equal(wire_first_length(bytes, 40), 40);
+	assert_int_equal(wire_first_length(bytes, 39), 39); /* cut short: all that there is */
+	for (uint32_t available = 0; available < WIRE_HEADER_BYTES; available++) {
+		uint8_t *few = malloc(available + 1);
+
+		memcpy(few, bytes, available);
+		assert_int_equal(wire_first_length(few, available), available);
+		free(few);
+	}
+	for (size_t i = 0; i < KVR_COUNT_OF(wrong); i++) {
+		header.length = wrong[i];
+		wire_header_encode(bytes, &header);
+		assert_int_equal(wire_first_length(bytes, 100), 100);
+	}
+}
+
 /* pitfalls O06 */
 static void a_stream_of_another_protocol_is_told_from_its_first_bytes(void **state)
 {
@@ -266,6 +291,7 @@ int main(void)
 		cmocka_unit_test(header_lies_as_documented),
 		cmocka_unit_test(header_holds_its_rules),
 		cmocka_unit_test(a_stream_learns_the_length_from_eight_bytes),
+		cmocka_unit_test(messages_of_one_send_are_told_apart_by_their_lengths),
 		cmocka_unit_test(a_stream_of_another_protocol_is_told_from_its_first_bytes),
 		cmocka_unit_test(types_have_names_and_replies_follow_their_requests),
 		cmocka_unit_test(every_status_has_a_name_a_text_and_an_errno),

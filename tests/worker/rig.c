@@ -216,13 +216,18 @@ static void assert_nothing_is_out(struct rig *rig)
 {
 	const struct worker *worker = rig->worker;
 	const struct sim_srq *srq = KVR_CONTAINER_OF(worker->srq, struct sim_srq, base);
-	uint32_t replies = 0, receives = 0;
+	uint32_t replies = 0, receives = 0, spare = 0;
 
 	for (uint32_t i = 0; i < worker->slot_count; i++)
 		assert_int_equal(worker->slots[i].stage, SLOT_POSTED);
 	list_for_each(node, &srq->queue.posted)
 		receives++;
 	assert_int_equal(receives, worker->slot_count); /* pitfalls I11: the device has them all, not only the book */
+	for (uint32_t i = 0; i < worker->slot_count; i++)
+		assert_int_equal(worker->slots[i].riders, 0);
+	list_for_each(node, &worker->spare)
+		spare++;
+	assert_int_equal(spare, worker->spare_count);
 	for (uint32_t i = worker->reply_free; i != POOL_NONE; i = worker->reply_buffers[i].next)
 		replies++;
 	assert_int_equal(replies, worker->slot_count);

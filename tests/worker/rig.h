@@ -55,6 +55,10 @@ struct rig_client {
 	bool killed;
 	struct rig_reply *replies; /* ring of the last RIG_REPLIES */
 	uint32_t reply_count;
+	uint32_t sends_received;
+	bool holds; /* rig_hold */
+	uint32_t held_bytes;
+	uint8_t held[WIRE_INLINE_BYTES];
 	/* the server's side of it */
 	struct connection connection;
 	struct ibv_qp *server_qp;
@@ -71,6 +75,7 @@ struct rig_options {
 	uint32_t block_bytes, block_stride;
 	uint32_t max_rd_atomic, max_sge; /* 0: the driver's */
 	bool no_inline;
+	bool gathers; /* of all connections */
 	struct sim_options sim;
 };
 
@@ -130,6 +135,9 @@ void rig_steps(struct rig *rig, unsigned count);
 
 /* Sends bytes as they are. */
 void rig_send(struct rig_client *client, const void *bytes, uint32_t length);
+/* What is sent from now on waits, as far as it has room in one SEND, and goes out together with rig_release. */
+void rig_hold(struct rig_client *client);
+void rig_release(struct rig_client *client);
 /* Puts a message into the client's memory and sends an INDIRECT for it. `where`: a number below 8, one place each. */
 void rig_send_indirect(struct rig_client *client, const void *bytes, uint32_t length, uint64_t id, unsigned where);
 /* Steps until the reply with that id has come. */

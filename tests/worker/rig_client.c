@@ -131,6 +131,7 @@ struct rig_client *rig_join(struct rig *rig, unsigned index)
 	client->connection.number = index;
 	client->connection.credits = rig->options.credits;
 	client->connection.tenant = 3;
+	client->connection.gathers = rig->options.gathers;
 	client->connection.regions = client->regions;
 	client->connection.region_count = 2;
 	client->connection.control = client;
@@ -175,15 +176,23 @@ void rig_leave(struct rig_client *client)
 static void take_reply(struct rig_client *client, const struct ibv_wc *wc)
 {
 	uint32_t index = (uint32_t)(wc->wr_id & ~WR_ID_RECEIVE);
-	struct rig_reply *reply = &client->replies[client->reply_count % RIG_REPLIES];
-	struct wire_error error;
+	const uint8_t *bytes = client->messages + (uint64_t)index * WIRE_INLINE_BYTES;
+	uint32_t left = wc->byte_len;
 
-	reply->length = wc->byte_len;
-	memcpy(reply->bytes, client->messages + (uint64_t)index * WIRE_INLINE_BYTES, wc->byte_len);
-	assert_int_equal(wire_header_decode(reply->bytes, reply->length, &reply->header, &error), 0);
-	assert_int_equal(reply->header.length, reply->length);
-	assert_int_equal(reply->header.boot_id, RIG_BOOT); /* every reply carries it */
-	client->reply_count++;
+	client->sends_received++;
+	do {
+		struct rig_reply *reply = &client->replies[client->reply_count % RIG_REPLIES];
+		struct wire_error error;
+
+		reply->length = client->connection.gathers ? wire_first_length(bytes, left) : left;
+		memcpy(reply->bytes, bytes, reply->length);
+		assert_int_equal(wire_header_decode(reply->bytes, reply->length, &reply->header, &error), 0);
+		assert_int_equal(reply->header.length, reply->length);
+		assert_int_equal(reply->header.boot_id, RIG_BOOT); /* every reply carries it */
+		client->reply_count++;
+		bytes += reply->length;
+		left -= reply->length;
+	} while (left > 0);
 	post_receive(client, index);
 }
 
@@ -202,7 +211,7 @@ void rig_client_step(struct rig_client *client)
 	}
 }
 
-void rig_send(struct rig_client *client, const void *bytes, uint32_t length)
+static void send_now(struct rig_client *client, const void *bytes, uint32_t length)
 {
 	uint32_t place = client->sent++ % client->receives;
 	uint8_t *buffer = client->messages + (uint64_t)(client->receives + place) * WIRE_INLINE_BYTES;
@@ -219,6 +228,33 @@ void rig_send(struct rig_client *client, const void *bytes, uint32_t length)
 	assert_true(length <= client->receives * WIRE_INLINE_BYTES);
 	memcpy(buffer, bytes, length);
 	assert_int_equal(ibv_post_send(client->qp, &wr, &bad), 0);
+}
+
+void rig_hold(struct rig_client *client)
+{
+	client->holds = true;
+}
+
+void rig_release(struct rig_client *client)
+{
+	if (client->held_bytes > 0)
+		send_now(client, client->held, client->held_bytes);
+	client->held_bytes = 0;
+	client->holds = false;
+}
+
+void rig_send(struct rig_client *client, const void *bytes, uint32_t length)
+{
+	if (!client->holds) {
+		send_now(client, bytes, length);
+		return;
+	}
+	if (length > sizeof(client->held) - client->held_bytes) {
+		rig_release(client);
+		client->holds = true;
+	}
+	memcpy(client->held + client->held_bytes, bytes, length);
+	client->held_bytes += length;
 }
 
 void rig_send_indirect(struct rig_client *client, const void *bytes, uint32_t length, uint64_t id, unsigned where)

@@ -630,6 +630,7 @@ static void random_transfers_of_many_clients_move_every_byte(void **state)
 		options.block_bytes = 40;
 		options.block_stride = seed % 3 ? 40 : 48;
 		options.sim.pieces_max = 6;
+		options.gathers = seed % 3 == 1;
 		rig = start(&options);
 		rig->refuse_per_thousand = seed % 2 ? 5 : 0;
 		rig->early = seed % 4 < 2;

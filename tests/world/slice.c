@@ -362,6 +362,7 @@ int slice_try_client(struct slice *slice, unsigned index, uint32_t tenant)
 	create.connect = slice_connect;
 	create.context = client;
 	create.seed = slice->seed * 100 + index + 1;
+	create.plain = slice->plain;
 	error = client_create(&create, &client->client);
 	if (error) {
 		driver->close(client->device);

@@ -330,9 +330,12 @@ static void rest(struct load_client *client, struct load_slot *oldest, uint64_t 
 /* One look at all slots. How many requests are under way; *oldest: the one that began first, NULL: none. */
 static uint32_t look_around(struct load_client *client, bool may_begin, bool *progress, struct load_slot **oldest)
 {
+	bool several = client->load->depth > 1; /* begun in one look, they may share a message */
 	uint32_t active = 0;
 
 	*progress = false;
+	if (several)
+		(void)kvr_hold(client->endpoint.client);
 	*oldest = NULL;
 	for (uint32_t i = 0; i < client->load->depth; i++) {
 		struct load_slot *slot = &client->slots[i];
@@ -347,6 +350,8 @@ static uint32_t look_around(struct load_client *client, bool may_begin, bool *pr
 		if (slot->begun && (!*oldest || slot->begin_ns < (*oldest)->begin_ns))
 			*oldest = slot;
 	}
+	if (several)
+		(void)kvr_release(client->endpoint.client);
 	return active;
 }
 

@@ -126,6 +126,7 @@ static bool process_spawn(struct process *process)
 	options.connect = world_connect;
 	options.context = process;
 	options.seed = world_draw(world, UINT32_MAX);
+	options.plain = options.seed % 4 == 0;
 	error = client_create(&options, &process->client);
 	process->options.name = NULL;
 	if (error) { /* registering memory failed, as it may */

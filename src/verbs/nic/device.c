@@ -171,6 +171,7 @@ static void nic_close(struct verbs_device *device)
 
 const struct verbs_driver verbs_nic = {
 	.name = "nic",
+	.gathers = true,
 	.several_rails = true,
 	.match = nic_match,
 	.describe = nic_describe,

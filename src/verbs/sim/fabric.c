@@ -17,6 +17,7 @@ struct sim_slab {
 
 const struct verbs_driver verbs_sim = {
 	.name = "sim",
+	.gathers = true,
 	.several_rails = true,
 	.match = sim_match,
 	.open = sim_open,
