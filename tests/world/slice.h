@@ -62,7 +62,7 @@ struct slice {
 	uint64_t now_ns;
 	uint64_t limit_ns; /* idle time goes on to this at most, 0: a little */
 	struct slice_client clients[SLICE_CLIENTS];
-	bool plain;      /* of clients that are opened from now on: they know nothing of several requests in a message */
+	bool plain; /* of clients that are opened from now on: they know nothing of several requests in a message */
 	uint32_t layers; /* of transfers that are submitted from now on; 0: none */
 	kvr_mark after;
 	const char *wanted_tenant;                              /* that clients expect to be; NULL: any */
