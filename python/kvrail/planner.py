@@ -215,9 +215,7 @@ class Planner:
                 state.ticket = state.session.submit_lookup()
                 state.asked = time.monotonic()
                 state.locked = True
-                result = self._patiently(state.ticket)
-            else:
-                result = state.ticket.poll()
+            result = self._patiently(state.ticket, state.asked + self._patience - time.monotonic())
             if result is not None:
                 self._answered(state, result.tokens)
             elif time.monotonic() - state.asked > LOOKUP_SECONDS:
@@ -229,9 +227,11 @@ class Planner:
             self._link.warn("a lookup failed: %s", error)
             state.matched, state.ticket = 0, None
 
-    def _patiently(self, ticket: Ticket) -> Any:
+    def _patiently(self, ticket: Ticket, seconds: float) -> Any:
+        if seconds <= 0:
+            return ticket.poll()
         try:
-            return ticket.wait(self._patience)
+            return ticket.wait(seconds)
         except KvrailError as error:
             if error.name == "ETIMEDOUT" and not ticket.ended:
                 return None

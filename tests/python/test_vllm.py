@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -165,6 +166,7 @@ def test_an_answer_that_takes_long_is_asked_for_again(server: Server, vllm: Vllm
     if not guessed:
         vllm.scheduler._link.history.clear()
     request = vllm.request("late", TOKENS + [1])
+    vllm.scheduler._scheduler._patience = 0.001
     server.pause()
     assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (None, False)
     assert vllm.scheduler.get_num_new_matched_tokens(request, 0) == (None, False)
@@ -405,3 +407,14 @@ def test_what_vllm_asks_the_class(server: Server) -> None:
     assert not worker.prefer_cross_layer_blocks and not worker.requires_kv_delivery
     assert worker.get_finished({"x"}) == (None, None) and worker.get_block_ids_with_load_errors() == set()
     worker.shutdown()
+
+
+def test_patience_may_be_longer_than_a_call_into_the_library(server: Server) -> None:
+    vllm = Vllm(server, extra={"kvrail.patience": 60})
+    vllm.store(TOKENS)
+    server.pause()
+    awake = threading.Timer(0.4, server.resume)
+    awake.start()
+    assert vllm.scheduler.get_num_new_matched_tokens(vllm.request("r", TOKENS + [1]), 0) == (len(TOKENS), True)
+    awake.join()
+    vllm.close()
