@@ -4,8 +4,8 @@
  *   PUT, GET, HEAD, DELETE of ENDPOINT/BUCKET/<prefix><object_hash in hex>, path-style, signed (s3_sign.h)
  *
  * One thread, libcurl's multi interface, up to `depth` objects and 64 questions under way at once, over connections
- * that stay. Bodies are the header of object_format.h and the object. What lies in the bucket is never listed: what is
- * there is known by asking.
+ * that stay. Bodies are the header of object_format.h and the object. What lies in the bucket is listed for CLEAR alone
+ * (s3_list.h): else what is there is known by asking.
  */
 #ifndef KVRAIL_TIER_S3_ADAPTER_H
 #define KVRAIL_TIER_S3_ADAPTER_H

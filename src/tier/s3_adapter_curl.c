@@ -46,7 +46,10 @@ void s3_job_end(struct s3_job *job, int status, bool written)
 	object_body_free(&job->body);
 	list_init(&job->node);
 	list_add_first(job->value ? &s3->value_jobs : &s3->small_jobs, &job->node);
-	remote_end(&s3->remote, request, status, written);
+	if (request->operation == L2_CLEAR)
+		s3_clear_job_ended(job, status);
+	else
+		remote_end(&s3->remote, request, status, written);
 }
 
 static void s3_begin(struct remote *remote, struct l2_request *request)
@@ -59,6 +62,10 @@ static void s3_begin(struct remote *remote, struct l2_request *request)
 	struct s3_job *job;
 	int status;
 
+	if (request->operation == L2_CLEAR) {
+		s3_clear_begin(s3, request);
+		return;
+	}
 	if (OBJECT_HEADER_BYTES + request->identity.bytes > OBJECT_MAX) {
 		/* -ENOSPC is not tried again. */
 		remote_end(remote, request, request->operation == L2_STORE ? -ENOSPC : -ENOENT, false);
@@ -103,6 +110,7 @@ static uint64_t s3_turn(struct remote *remote)
 	uint64_t next;
 	int left, result;
 
+	s3_clear_step(s3);
 	next = try_again(s3);
 	curl_multi_perform(s3->multi, &left);
 	while ((message = curl_multi_info_read(s3->multi, &left))) {
@@ -144,7 +152,7 @@ static void s3_finish(struct remote *remote)
 	}
 }
 
-static const struct remote_calls s3_calls = { s3_has_room, s3_begin, s3_turn, s3_wait, s3_finish, .clears = false };
+static const struct remote_calls s3_calls = { s3_has_room, s3_begin, s3_turn, s3_wait, s3_finish, .clears = true };
 
 /* ---- start and end ---- */
 

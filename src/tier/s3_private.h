@@ -13,6 +13,7 @@
 #include "tier/object_body.h"
 #include "tier/remote.h"
 #include "tier/s3_adapter.h"
+#include "tier/s3_list.h"
 
 KVR_BEGIN_C
 
@@ -21,7 +22,10 @@ KVR_BEGIN_C
 #define S3_ERROR_BYTES 1024 /* of an error's body that are looked at */
 #define S3_KEY_MAX 340      /* "/bucket/prefix/" and 64 digits */
 
-enum s3_verb { S3_GET, S3_PUT, S3_HEAD, S3_DELETE };
+#define S3_CLEAR_KEYS 1000 /* of a page */
+
+/* S3_LIST, S3_HEADER: GETs of CLEAR's, of a page of keys, of an object's header. */
+enum s3_verb { S3_GET, S3_PUT, S3_HEAD, S3_DELETE, S3_LIST, S3_HEADER };
 
 struct s3;
 struct curl_slist;
@@ -36,6 +40,7 @@ struct s3_job {
 	bool fits;    /* GET: it has a length that it may have, and there is a place for it */
 	int misfit;   /* else why */
 	uint32_t tries;
+	uint32_t found;    /* CLEAR's: which of s3_clear.found */
 	uint64_t later_ns; /* when it is tried again */
 	uint64_t position; /* of the body: header, then object */
 	void *easy;
@@ -46,6 +51,23 @@ struct s3_job {
 	char path[S3_KEY_MAX];
 	uint32_t error_length;
 	char error[S3_ERROR_BYTES];
+};
+
+enum s3_clear_state { S3_CLEAR_NONE, S3_CLEAR_PAGE, S3_CLEAR_LISTING, S3_CLEAR_REMOVING };
+
+struct s3_clear {
+	struct l2_request *request;
+	enum s3_clear_state state;
+	int status;                   /* the first error */
+	bool more;                    /* there is a next page */
+	uint32_t under_way;           /* jobs */
+	uint32_t listed, found_count; /* of the page: keys, and ours among them */
+	uint32_t found_next;
+	uint64_t pages, removed, seen, say_ns;
+	struct s3_list list;
+	char token[S3_TOKEN_MAX + 1];
+	char query[3 * S3_TOKEN_MAX + 1024];
+	uint8_t found[S3_CLEAR_KEYS][32]; /* hashes */
 };
 
 struct s3 {
@@ -66,10 +88,23 @@ struct s3 {
 	uint8_t *headers;
 	struct list_node small_jobs, value_jobs; /* free ones */
 	struct list_node later;                  /* to be tried again */
+	struct s3_clear clear;
 };
 
 /* s3_adapter_curl.c */
 void s3_job_end(struct s3_job *job, int status, bool written);
+
+/* s3_clear_curl.c --------------------------------------------------------------------------------------------------- */
+
+/* Nothing else is under way; ends with remote_end. */
+void s3_clear_begin(struct s3 *s3, struct l2_request *request);
+void s3_clear_step(struct s3 *s3);
+/* A page is asked for, perhaps once more. */
+void s3_clear_list_again(struct s3 *s3);
+/* A job of its request has ended, and is free. */
+void s3_clear_job_ended(struct s3_job *job, int status);
+/* Its header has come: the object is of the request's models. */
+bool s3_clear_wants(const struct s3_job *job);
 
 /* s3_transfer_curl.c ------------------------------------------------------------------------------------------------ */
 

@@ -10,6 +10,8 @@
 #define BYTES_PER_SECOND (UINT64_C(1) << 20) /* a slower place is none */
 #define BUFFER_BYTES (512L << 10)
 
+KVR_STATIC_ASSERT(OBJECT_HEADER_BYTES == 4096, "S3_HEADER's Range says so");
+
 static uint64_t body_bytes(const struct s3_job *job)
 {
 	return OBJECT_HEADER_BYTES + job->body.length;
@@ -66,6 +68,16 @@ static size_t take_value(struct s3_job *job, const char *bytes, size_t count)
 	return count;
 }
 
+static size_t take_header(struct s3_job *job, const char *bytes, size_t count)
+{
+	size_t part = (size_t)kvr_min_u64(count, OBJECT_HEADER_BYTES - job->position);
+
+	memcpy(job->header + job->position, bytes, part);
+	job->position += part;
+	job->fits = part == count; /* a server that sends more is not listened to */
+	return part;
+}
+
 static size_t on_body(char *bytes, size_t size, size_t count, void *opaque)
 {
 	struct s3_job *job = opaque;
@@ -76,6 +88,13 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *opaque)
 	curl_easy_getinfo(job->easy, CURLINFO_RESPONSE_CODE, &code);
 	if (code == 200 && job->verb == S3_GET)
 		return take_value(job, bytes, count);
+	if ((code == 200 || code == 206) && job->verb == S3_HEADER)
+		return take_header(job, bytes, count);
+	if (code == 200 && job->verb == S3_LIST) {
+		s3_list_take(&job->s3->clear.list, bytes, count);
+		job->fits = !job->s3->clear.list.bad;
+		return job->fits ? count : 0;
+	}
 	part = (size_t)kvr_min_u64(count, S3_ERROR_BYTES - job->error_length);
 	memcpy(job->error + job->error_length, bytes, part);
 	job->error_length += (uint32_t)part;
@@ -147,7 +166,10 @@ int s3_transfer_prepare(struct s3_job *job)
 	char hex[65];
 	int error;
 
-	object_hash(digester, &request->identity, hash);
+	if (request->operation == L2_CLEAR)
+		memcpy(hash, job->s3->clear.found[job->found], sizeof(hash));
+	else
+		object_hash(digester, &request->identity, hash);
 	text_hex(hex, hash, sizeof(hash));
 	snprintf(job->path, sizeof(job->path), "/%s/%s", job->s3->where, hex);
 	s3_hash(digester, "", 0, "", 0, job->payload_hash);
@@ -176,16 +198,21 @@ static bool add_header(struct s3_job *job, const char *name, const char *value)
 	return longer != NULL;
 }
 
+static const char *query_of(const struct s3_job *job)
+{
+	return job->verb == S3_LIST ? job->s3->clear.query : "";
+}
+
 /* The headers that are signed, and the signature over them. */
 static int sign(struct s3_job *job)
 {
-	static const char *const methods[] = { "GET", "PUT", "HEAD", "DELETE" };
+	static const char *const methods[] = { "GET", "PUT", "HEAD", "DELETE", "GET", "GET" };
 	const struct s3 *s3 = job->s3;
 	char date[S3_DATE_BYTES], authorization[S3_AUTHORIZATION_MAX];
 	struct s3_header headers[4] = { { "host", s3->host }, { "x-amz-content-sha256", job->payload_hash },
 		{ "x-amz-date", date }, { "x-amz-security-token", s3->credentials.token } };
-	struct s3_request request = { methods[job->verb], job->path, "", headers, s3->credentials.token[0] ? 4 : 3,
-		job->payload_hash, date };
+	struct s3_request request = { methods[job->verb], job->path, query_of(job), headers,
+		s3->credentials.token[0] ? 4 : 3, job->payload_hash, date };
 	int error;
 	bool good;
 
@@ -196,6 +223,8 @@ static int sign(struct s3_job *job)
 		good = add_header(job, headers[i].name, headers[i].value);
 	/* libcurl's own, taken off: it would wait a second for the server's leave to send. */
 	good = good && add_header(job, "Expect:", "") && add_header(job, "Accept:", "");
+	if (good && job->verb == S3_HEADER)
+		good = add_header(job, "Range", "bytes=0-4095");
 	if (good && job->verb == S3_PUT)
 		good = add_header(job, "Content-Type", "application/octet-stream");
 	explicit_bzero(authorization, sizeof(authorization));
@@ -224,17 +253,19 @@ void s3_transfer_begin(struct s3_job *job)
 	struct s3 *s3 = job->s3;
 	CURLcode bad = CURLE_OK;
 	uint64_t limit_ns = s3->timeout_ns;
-	char url[sizeof(s3->endpoint) + S3_KEY_MAX];
+	char url[sizeof(s3->endpoint) + S3_KEY_MAX + sizeof(s3->clear.query)];
 	int error;
 
 	job->position = 0;
 	job->fits = true;
 	job->error_length = 0;
 	job->tries++;
+	if (job->verb == S3_LIST)
+		s3_clear_list_again(s3);
 	error = sign(job);
 	if (job->value && !job->damaged)
 		limit_ns += job->request->identity.bytes * (KVR_SECOND / BYTES_PER_SECOND);
-	snprintf(url, sizeof(url), "%s%s", s3->endpoint, job->path);
+	snprintf(url, sizeof(url), "%s%s%s%s", s3->endpoint, job->path, job->verb == S3_LIST ? "?" : "", query_of(job));
 	bad |= curl_easy_setopt(job->easy, CURLOPT_URL, url);
 	bad |= curl_easy_setopt(job->easy, CURLOPT_TIMEOUT_MS, (long)(limit_ns / KVR_MS));
 	bad |= curl_easy_setopt(job->easy, CURLOPT_HTTPHEADER, job->headers);
@@ -313,6 +344,13 @@ static void remove_damaged(struct s3_job *job)
 	s3_transfer_begin(job);
 }
 
+static void remove_cleared(struct s3_job *job)
+{
+	job->verb = S3_DELETE;
+	job->tries = 0;
+	s3_transfer_begin(job);
+}
+
 static void done_well(struct s3_job *job, int status, bool written)
 {
 	remote_well(&job->s3->remote, written);
@@ -349,6 +387,19 @@ static void answered(struct s3_job *job)
 	case S3_DELETE:
 		done_well(job, 0, false);
 		return;
+	case S3_LIST:
+		if (s3_list_good(&job->s3->clear.list))
+			done_well(job, 0, false);
+		else
+			fail(job, -EIO, "the server's list of keys is none",
+				"to be cleared it must answer ListObjectsV2", false);
+		return;
+	case S3_HEADER:
+		if (s3_clear_wants(job))
+			remove_cleared(job);
+		else
+			done_well(job, 0, false);
+		return;
 	}
 }
 
@@ -358,7 +409,11 @@ static void refused(struct s3_job *job, long code)
 
 	s3_error_code(job->error, job->error_length, word, sizeof(word));
 	snprintf(detail, sizeof(detail), "%ld %s", code, word);
-	if (code == 404 && job->verb != S3_PUT && strcmp(word, "NoSuchBucket") != 0) {
+	if (code == 416 && job->verb == S3_HEADER) { /* it has no byte: none of ours */
+		done_well(job, 0, false);
+		return;
+	}
+	if (code == 404 && job->verb != S3_PUT && job->verb != S3_LIST && strcmp(word, "NoSuchBucket") != 0) {
 		done_well(job, job->verb == S3_DELETE ? 0 : -ENOENT, false);
 		return;
 	}
@@ -399,7 +454,7 @@ void s3_transfer_ended(struct s3_job *job, int curl_code)
 		answered(job);
 	else if (curl_code != CURLE_OK)
 		no_answer(job, (CURLcode)curl_code);
-	else if (code == 200 || (code == 204 && job->verb == S3_DELETE))
+	else if (code == 200 || (code == 204 && job->verb == S3_DELETE) || (code == 206 && job->verb == S3_HEADER))
 		answered(job);
 	else
 		refused(job, code);

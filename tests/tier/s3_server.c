@@ -101,7 +101,7 @@ int s3_server_count(const struct s3_server *server, const char *name)
 
 	ask(server, "{}", answer, sizeof(answer));
 	if (strcmp(name, "objects") == 0) {
-		for (at = answer; (at = strstr(at, "/bucket/kv/")); at++)
+		for (at = answer; (at = strstr(at, "\"/bucket/")); at++)
 			count++;
 		return count;
 	}

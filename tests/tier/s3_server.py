@@ -5,8 +5,8 @@ usage: s3_server.py     at a free port of 127.0.0.1; prints the port, ends with 
 
 It reckons AWS Signature Version 4 by itself, from the documentation: access key AKIDEXAMPLE, secret key SECRETEXAMPLE, region
 us-test-1, bucket "bucket"; a session token must be TOKEN. Beside S3's requests it takes POST with a JSON object, for tests:
-    {"on": "GET", "times": 2, "do": "503"}   status with <Code>Fault</Code>; also: close, truncate, stall, flip, long, short,
-                                             garbage, chunked
+    {"on": "GET", "times": 2, "do": "503"}   status with <Code>Fault</Code>; also: close, truncate, stall, flip, long, short, whole,
+                                             garbage, chunked; "on": "LIST": also none, endless
 The answer has what was done how often, and the names and lengths of what is there.
 """
 import hashlib
@@ -16,8 +16,11 @@ import json
 import socketserver
 import sys
 import threading
+import urllib.parse
+from xml.sax.saxutils import escape
 
 ACCESS, SECRET, REGION, TOKEN, BUCKET = "AKIDEXAMPLE", "SECRETEXAMPLE", "us-test-1", "TOKEN", "bucket"
+PAGE = 50
 
 
 class World:
@@ -25,7 +28,7 @@ class World:
         self.lock = threading.Lock()
         self.objects = {}
         self.fault = {}
-        self.stats = {"GET": 0, "PUT": 0, "HEAD": 0, "DELETE": 0, "refused": 0, "unsigned": 0}
+        self.stats = {"GET": 0, "PUT": 0, "HEAD": 0, "DELETE": 0, "refused": 0, "unsigned": 0, "LIST": 0}
 
 
 WORLD = World()
@@ -87,7 +90,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.headers.get("x-amz-security-token", TOKEN) != TOKEN:
             return "InvalidToken"
         signed = [f"{name}:{self.headers[name].strip()}" for name in names]
-        canonical = "\n".join([self.command, self.path, ""] + signed + ["", ";".join(names), payload])
+        pairs = urllib.parse.parse_qsl(self.query, keep_blank_values=True)
+        query = "&".join(sorted(f"{urllib.parse.quote(name, '-._~')}={urllib.parse.quote(value, '-._~')}" for name, value in pairs))
+        canonical = "\n".join([self.command, self.path.partition("?")[0], query] + signed + ["", ";".join(names), payload])
         scope = f"{day}/{REGION}/s3/aws4_request"
         to_sign = "\n".join(["AWS4-HMAC-SHA256", date, scope, sha(canonical.encode())])
         key = mac(mac(mac(mac(("AWS4" + SECRET).encode(), day), REGION), "s3"), "aws4_request")
@@ -98,7 +103,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def take_fault(self):
         with WORLD.lock:
             fault = WORLD.fault
-            if fault.get("on") == self.command and fault.get("times", 0) > 0:
+            if fault.get("on") == ("LIST" if self.query else self.command) and fault.get("times", 0) > 0:
                 fault["times"] -= 1
                 return fault["do"]
         return None
@@ -131,10 +136,38 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data))
+        elif fault == "whole":
+            self.reply(200, data)
+        elif fault == "none":
+            self.reply(200, b"<html><body>not a list</body></html>")
+        elif fault == "endless":
+            self.reply(200, b"<ListBucketResult><IsTruncated>true</IsTruncated>"
+                       b"<NextContinuationToken>again</NextContinuationToken></ListBucketResult>")
         return True
+
+    def list_page(self):
+        """ListObjectsV2: fewer keys at once than S3 gives, and tokens that need to be encoded."""
+        asked = dict(urllib.parse.parse_qsl(self.query))
+        if asked.get("list-type") != "2":
+            return b""
+        prefix, after = asked.get("prefix", ""), asked.get("continuation-token", "").removeprefix("+/=& <")
+        with WORLD.lock:
+            WORLD.stats["LIST"] += 1
+            names = sorted(name[len(BUCKET) + 2:] for name in WORLD.objects)
+        names = [name for name in names if name.startswith(prefix) and name > after]
+        page, more = names[:PAGE], len(names) > PAGE
+        out = ["<?xml version='1.0' encoding='UTF-8'?>\n<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>",
+               f"<Name>{BUCKET}</Name><Prefix>{prefix}</Prefix><KeyCount>{len(page)}</KeyCount><MaxKeys>{PAGE}</MaxKeys>"]
+        for name in page:
+            out.append(f"<Contents><Key>{escape(name)}</Key><Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>")
+        if more:
+            out.append(f"<NextContinuationToken>{escape('+/=& <' + page[-1])}</NextContinuationToken>")
+        out.append(f"<IsTruncated>{'true' if more else 'false'}</IsTruncated></ListBucketResult>\n")
+        return "".join(out).encode()
 
     def answer(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.query = self.path.partition("?")[2]
         wrong = self.why_not(body)
         with WORLD.lock:
             WORLD.stats[self.command] += 1
@@ -142,8 +175,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             data = WORLD.objects.get(self.path)
         if wrong:
             return self.error(403, wrong)
-        if not self.path.startswith(f"/{BUCKET}/"):
+        if not (self.path + "/").replace("?", "/").startswith(f"/{BUCKET}/"):
             return self.error(404, "NoSuchBucket")
+        if self.query:
+            return self.evil(self.take_fault(), b"") or self.reply(200, self.list_page())
         if self.evil(self.take_fault(), data or b"x" * 6000):
             return None
         with WORLD.lock:
@@ -158,6 +193,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.end_headers()
         if data is None:
             return self.error(404, "NoSuchKey")
+        if self.command == "GET" and self.headers.get("Range") == "bytes=0-4095":
+            return self.reply(206, data[:4096]) if data else self.error(416, "InvalidRange")
         return self.reply(200, data)
 
     do_GET = do_PUT = do_HEAD = do_DELETE = answer
