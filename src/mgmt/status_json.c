@@ -478,6 +478,7 @@ static void place_json(const struct l2 *l2, uint32_t index, uint64_t now_ns, str
 	string(out, "kind", adapter->driver->kind);
 	l2_get_health(l2, index, &health);
 	health_json(&health, now_ns, out);
+	boolean(out, "counted", !stats.uncounted);
 	number(out, "objects", stats.objects);
 	number(out, "bytes", stats.bytes);
 	number(out, "capacity_bytes", stats.capacity_bytes);

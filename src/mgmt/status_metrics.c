@@ -404,15 +404,18 @@ struct place_row {
 	const char *kind;
 };
 
-/* One series a place: `bases` has a struct of `size` bytes for each, in which the counters are. */
+/* One series a place that is not left out (NULL: none is): `bases` has a struct of `size` bytes for each, in which the
+ * counters are. */
 static void place_rows(const struct status_sources *sources, const struct place_row *rows, size_t row_count,
-	const void *bases, size_t size, struct text *out)
+	const void *bases, size_t size, const bool *left_out, struct text *out)
 {
 	uint32_t count = sources->l2 ? l2_adapter_count(sources->l2) : 0;
 
 	for (size_t i = 0; i < row_count; i++) {
 		header(out, rows[i].counter.name, rows[i].kind, rows[i].counter.help);
 		for (uint32_t k = 0; k < count; k++) {
+			if (left_out && left_out[k])
+				continue;
 			text_append(out, "kvrail_%s{", rows[i].counter.name);
 			label(out, "place", l2_adapter_at(sources->l2, k)->name);
 			text_append(out, "} %" PRIu64 "\n",
@@ -423,10 +426,12 @@ static void place_rows(const struct status_sources *sources, const struct place_
 
 static void place_metrics(const struct status_sources *sources, struct text *out)
 {
-	static const struct place_row rows[] = {
+	static const struct place_row kept[] = {
 #define ROW(name, field, kind, help) { { "l2_place_" name, help, offsetof(struct l2_stats, field) }, kind }
-		ROW("objects", objects, "gauge", "objects kept there, as far as is known"),
+		ROW("objects", objects, "gauge", "objects kept there, as far as is known; no series where nothing is"),
 		ROW("bytes", bytes, "gauge", "bytes of them"),
+	};
+	static const struct place_row rows[] = {
 		ROW("capacity_bytes", capacity_bytes, "gauge", "what it may take, 0: not limited"),
 		ROW("loads_total", loads, "counter", "objects read there"),
 		ROW("load_bytes_total", load_bytes, "counter", "bytes of them"),
@@ -440,11 +445,15 @@ static void place_metrics(const struct status_sources *sources, struct text *out
 	};
 	uint32_t count = sources->l2 ? l2_adapter_count(sources->l2) : 0;
 	struct l2_stats stats[L2_ADAPTERS_MAX];
+	bool uncounted[L2_ADAPTERS_MAX] = { false };
 
 	memset(stats, 0, sizeof(stats));
-	for (uint32_t k = 0; k < count; k++)
+	for (uint32_t k = 0; k < count; k++) {
 		l2_adapter_at(sources->l2, k)->driver->get_stats(l2_adapter_at(sources->l2, k), &stats[k]);
-	place_rows(sources, rows, KVR_COUNT_OF(rows), stats, sizeof(*stats), out);
+		uncounted[k] = stats[k].uncounted;
+	}
+	place_rows(sources, kept, KVR_COUNT_OF(kept), stats, sizeof(*stats), uncounted, out);
+	place_rows(sources, rows, KVR_COUNT_OF(rows), stats, sizeof(*stats), NULL, out);
 }
 
 static void health_metrics(const struct status_sources *sources, struct text *out)
@@ -471,7 +480,7 @@ static void health_metrics(const struct status_sources *sources, struct text *ou
 				write ? health[k].state == L2_HEALTH_GOOD : health[k].state != L2_HEALTH_OUT);
 		}
 	}
-	place_rows(sources, rows, KVR_COUNT_OF(rows), health, sizeof(*health), out);
+	place_rows(sources, rows, KVR_COUNT_OF(rows), health, sizeof(*health), NULL, out);
 }
 
 static bool is_degraded(const struct status_sources *sources, uint64_t now_ns)

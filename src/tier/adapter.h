@@ -79,7 +79,7 @@ struct l2_request {
 };
 
 struct l2_stats {                   /* gauges and counters since open, for status and metrics */
-	uint64_t objects, bytes;    /* kept now, as far as is known */
+	uint64_t objects, bytes;    /* kept now, as far as is known; 0 when `uncounted` */
 	uint64_t capacity_bytes;    /* 0: not limited by us */
 	uint64_t loads, load_bytes; /* that ended with 0 */
 	uint64_t stores, store_bytes;
@@ -88,6 +88,7 @@ struct l2_stats {                   /* gauges and counters since open, for statu
 	uint64_t errors;  /* the place failed */
 	uint64_t evicted, evicted_bytes;
 	uint32_t in_flight;
+	bool uncounted;      /* nothing is known of what is kept: others store and evict there, too */
 	bool scanning;       /* the index is being rebuilt: what exists may not be known yet */
 	bool read_only;      /* stores are refused, see `condition` */
 	char condition[160]; /* what a person should know ("" : all is well) */

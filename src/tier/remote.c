@@ -94,6 +94,7 @@ void remote_get_stats(struct l2_adapter *adapter, struct l2_stats *stats)
 	stats->misses = kvr_load_relaxed(&counters->misses);
 	stats->corrupt = kvr_load_relaxed(&counters->corrupt);
 	stats->errors = kvr_load_relaxed(&counters->errors);
+	stats->uncounted = true;
 	stats->in_flight = kvr_load_relaxed(&remote->in_flight);
 	stats->read_only = remote->read_only || kvr_load_relaxed(&remote->refuses);
 	if (condition)

@@ -268,6 +268,37 @@ static void a_sick_place_makes_the_server_unready_where_that_is_asked_for(void *
 	stop();
 }
 
+/* What others store and evict, too, nobody counts: it is said, and no 0 stands for it. */
+static void what_a_server_of_others_keeps_is_shown_as_unknown(void **state)
+{
+	struct text out = { 0 };
+	char place[128], redis[128], line[200];
+	const char *row;
+
+	(void)state;
+	snprintf(place, sizeof(place), "file:%s/counted?size=512MiB&reserve=0", directory);
+	snprintf(redis, sizeof(redis), "redis:%s/none.sock", directory); /* not reached yet */
+	SERVER_START(&server, "--log-level", "error", "--l2", place, "--l2", redis);
+	assert_page_says("/status", "\"counted\":true");
+	assert_page_says("/status", "\"counted\":false");
+	snprintf(line, sizeof(line), "kvrail_l2_place_objects{place=\"file:%s/counted\"} 0\n", directory);
+	assert_page_says("/metrics", line);
+	snprintf(line, sizeof(line), "kvrail_l2_place_objects{place=\"%s\"}", redis);
+	assert_int_equal(http_ask(server.port, "GET", "/metrics", "", &out), 200);
+	assert_null(strstr(out.bytes, line));
+	snprintf(line, sizeof(line), "kvrail_l2_place_stores_total{place=\"%s\"} 0\n", redis);
+	assert_non_null(strstr(out.bytes, line));
+	text_fini(&out);
+	assert_int_equal(PROCESS_RUN("kvrailctl", &out, NULL, "status", "--http", server.url), 0);
+	row = strstr(out.bytes, redis);
+	assert_non_null(row);
+	row += strlen(redis);
+	row += strspn(row, " ");
+	assert_int_equal(strncmp(row, "?", 1), 0);
+	text_fini(&out);
+	stop();
+}
+
 static unsigned objects;
 
 static void count_it(const char *path)
@@ -328,6 +359,7 @@ int main(void)
 		cmocka_unit_test(what_l1_evicts_is_found_again_and_by_the_next_server_too),
 		cmocka_unit_test(a_sick_place_is_shown_and_taken_in_again_when_it_is_well),
 		cmocka_unit_test(a_sick_place_makes_the_server_unready_where_that_is_asked_for),
+		cmocka_unit_test(what_a_server_of_others_keeps_is_shown_as_unknown),
 		cmocka_unit_test(the_operator_clears_l1_or_all),
 		cmocka_unit_test(a_place_that_cannot_be_used_is_named_with_the_reason),
 	};

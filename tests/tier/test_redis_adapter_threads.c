@@ -46,6 +46,7 @@ static void store_and_load_all(const struct redis_server *server, struct redis_a
 	assert_int_equal(stats.store_bytes, bytes);
 	assert_int_equal(stats.misses, 4 * KVR_COUNT_OF(sizes));
 	assert_int_equal(stats.errors + stats.corrupt + stats.in_flight, 0);
+	assert_true(stats.uncounted);
 	assert_string_equal(stats.condition, "");
 	adapter->driver->close(adapter);
 

@@ -253,11 +253,25 @@ static void place_condition(const json_t *place, struct table *table)
 		status_number(place, "stores_dropped"), condition[0] ? "; " : "", condition);
 }
 
+/* "?": nobody counts what a server of others holds. */
+static void place_kept(const json_t *place, struct table *table)
+{
+	char bytes[TEXT_SHORT];
+
+	if (!json_is_false(json_object_get(place, "counted"))) { /* an older server does not say it */
+		table_cell(table, "%" PRIu64, status_number(place, "objects"));
+		table_cell(table, "%s", text_size(bytes, status_number(place, "bytes")));
+		return;
+	}
+	table_cell(table, "?");
+	table_cell(table, "?");
+}
+
 static void append_places(const json_t *status, struct text *out)
 {
 	struct table table = { 0, 0, 0, 0, false, NULL };
 	const json_t *l2 = json_object_get(status, "l2");
-	char sizes[4][TEXT_SHORT];
+	char sizes[3][TEXT_SHORT];
 	json_t *place;
 	size_t i;
 
@@ -267,14 +281,13 @@ static void append_places(const json_t *status, struct text *out)
 	json_array_foreach(status_array(l2, "places"), i, place)
 	{
 		table_cell(&table, "%s", status_string(place, "name"));
-		table_cell(&table, "%" PRIu64, status_number(place, "objects"));
-		table_cell(&table, "%s", text_size(sizes[0], status_number(place, "bytes")));
+		place_kept(place, &table);
 		table_cell(&table, "%s",
 			status_number(place, "capacity_bytes")
-				? text_size(sizes[1], status_number(place, "capacity_bytes"))
+				? text_size(sizes[0], status_number(place, "capacity_bytes"))
 				: "-");
-		table_cell(&table, "%s", text_size(sizes[2], status_number(place, "load_bytes")));
-		table_cell(&table, "%s", text_size(sizes[3], status_number(place, "store_bytes")));
+		table_cell(&table, "%s", text_size(sizes[1], status_number(place, "load_bytes")));
+		table_cell(&table, "%s", text_size(sizes[2], status_number(place, "store_bytes")));
 		table_cell(&table, "%" PRIu64, status_number(place, "evicted"));
 		table_cell(&table, "%" PRIu64, status_number(place, "corrupt"));
 		table_cell(&table, "%" PRIu64, status_number(place, "errors"));
