@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/cmocka_all.h"
+#include "mgmt/status_page.h"
 #include "world/slice.h"
 
 #define CHUNKS 24u
@@ -66,6 +67,28 @@ static struct control_rail_status shown(struct slice *slice)
 	return status.rails[1];
 }
 
+/* Whether /status has these words. */
+static bool status_says(struct slice *slice, const char *words)
+{
+	struct status_sources sources = { .version = "1", .options_json = "{}", .l1_pages = "none" };
+	struct status_snapshot snapshot;
+	struct text page = { NULL, 0, 0, false };
+	bool found;
+
+	sources.control = server_control(slice->server);
+	sources.control_counters = control_counters(sources.control);
+	sources.management = management_counters(server_management(slice->server));
+	sources.cache = cache_get_counters(server_cache(slice->server));
+	sources.tenants = slice->tenants;
+	sources.tenant_count = SLICE_TENANTS;
+	slice_status(slice, &snapshot);
+	status_page_json(&sources, &snapshot, NULL, slice->now_ns, &page);
+	assert_false(page.failed);
+	found = strstr(page.bytes, words) != NULL;
+	text_fini(&page);
+	return found;
+}
+
 static void a_rail_whose_port_goes_down_is_out_at_once_and_comes_back(void **state)
 {
 	struct slice slice;
@@ -77,6 +100,7 @@ static void a_rail_whose_port_goes_down_is_out_at_once_and_comes_back(void **sta
 		move(&slice, i);
 	assert_string_equal(shown(&slice).state, "live");
 	assert_string_equal(shown(&slice).why, "");
+	assert_false(status_says(&slice, "\"why\""));
 	began_ns = slice.now_ns;
 	sim_fabric_tell_device(slice.fabric, slice.server_rails[0], VERBS_PORT_DOWN);
 	slice_run(&slice, 10);
@@ -85,6 +109,7 @@ static void a_rail_whose_port_goes_down_is_out_at_once_and_comes_back(void **sta
 	assert_int_equal(counters_of(&slice)->rails_told_total, 1);
 	assert_int_equal(counters_of(&slice)->rails_lost_total, 1);
 	assert_in_range(slice.now_ns - began_ns, 0, 100 * KVR_MS);
+	assert_true(status_says(&slice, "\"state\":\"out\",\"why\":\"its port is down\""));
 	/* Asked for again and again, further and further apart, and refused without a try. */
 	jobs = counters_of(&slice)->rail_jobs_total;
 	for (uint32_t i = 7; i <= 36; i++) {

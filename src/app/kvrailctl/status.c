@@ -120,6 +120,23 @@ static const char *rails_words(char *words, size_t size, const json_t *client)
 	return words;
 }
 
+/* A line for each that is out, with the reason where it is known. */
+static void append_rails_out(const json_t *client, struct text *out)
+{
+	const json_t *rail;
+	size_t i;
+
+	json_array_foreach(status_array(client, "rails"), i, rail)
+	{
+		const char *why = json_string_value(json_object_get(rail, "why"));
+
+		if (why)
+			text_append(out, "client %s: rail %" PRIu64 " on %s is out: %s\n",
+				status_string(client, "name"), status_number(rail, "rail"),
+				status_string(rail, "device"), why);
+	}
+}
+
 static void append_clients(const json_t *status, struct text *out)
 {
 	struct table table = { 0, 0, 0, 0, false, NULL };
@@ -143,6 +160,7 @@ static void append_clients(const json_t *status, struct text *out)
 	}
 	append_table(out, &table);
 	table_fini(&table);
+	json_array_foreach(status_array(status, "clients"), i, client) append_rails_out(client, out);
 }
 
 /* RDMA devices; what serves this host has nothing to tell. */
