@@ -88,6 +88,37 @@ void lock_release_stop(struct session *session)
 	session->release_expired = false;
 }
 
+/* The end of a hold is a use of its own: END_SESSION need not find and touch these again. `count` chunks before what was released. */
+static void note_released(struct session *session, uint32_t count, uint64_t locks)
+{
+	if (locks > 0 && session->touch_at == session->release_at && session->users == 0)
+		session->touch_at -= count;
+	session->release_at -= count;
+	if (session->release_expired)
+		COUNT(session->management, locks_expired_total, locks);
+}
+
+/* The last `count` chunks, of one segment, when all shares of each are held, which is nearly always so. */
+static bool release_run(struct session *session, uint32_t count)
+{
+	const struct model *model = session->model;
+	struct segment *segment = chain_segment(session, session->release_at - 1);
+	uint32_t at = (session->release_at - count) % SEGMENT_CHUNKS;
+	uint64_t locks = (uint64_t)count * model->shares;
+	uint64_t all = UINT64_MAX;
+
+	for (uint32_t n = 0; n < count; n++)
+		all &= segment->shares[at + n] ^ ~model->all_shares;
+	if (all != UINT64_MAX || !locks)
+		return false;
+	memset(&segment->shares[at], 0, count * sizeof(segment->shares[0]));
+	session->locks -= locks;
+	cache_unlock_all(session->management->cache, &segment->entries[at], count, model->shares);
+	COUNT(session->management, locks_released_total, locks);
+	note_released(session, count, locks);
+	return true;
+}
+
 void lock_release_slice(struct session *session)
 {
 	uint32_t floor = session->release_floor;
@@ -95,13 +126,13 @@ void lock_release_slice(struct session *session)
 
 	session->management->budget -= session->release_at - stop;
 	while (session->release_at > stop) {
-		uint32_t count = lock_drop(session, --session->release_at, UINT64_MAX);
+		uint32_t first = (session->release_at - 1) / SEGMENT_CHUNKS * SEGMENT_CHUNKS;
 
-		/* The end of a hold is a use of its own: END_SESSION need not find and touch this one again. */
-		if (count > 0 && session->touch_at == session->release_at + 1 && session->users == 0)
-			session->touch_at--;
-		if (session->release_expired)
-			COUNT(session->management, locks_expired_total, count);
+		first = first > stop ? first : stop;
+		if (release_run(session, session->release_at - first))
+			continue;
+		while (session->release_at > first)
+			note_released(session, 1, lock_drop(session, session->release_at - 1, UINT64_MAX));
 	}
 	session->locked_limit = session->release_at;
 	if (session->release_at == floor)

@@ -303,6 +303,75 @@ void cache_unlock(struct cache *cache, uint32_t entry, uint32_t count)
 	let_go(cache, entry, count);
 }
 
+/* What goes to the front of one eviction list, linked to each other before the list is. */
+struct front {
+	uint32_t head;
+	uint32_t first; /* number of the newest, and where it is */
+	struct cache_entry *newest;
+};
+
+static void front_close(struct cache *cache, struct front *front)
+{
+	if (front->newest)
+		cache_entry_at(cache, front->head)->list.next = front->first;
+	front->newest = NULL;
+}
+
+static void front_add(
+	struct cache *cache, struct front *front, uint32_t account, uint32_t number, struct cache_entry *entry)
+{
+	uint32_t head = cache_list_head(account, entry->object_class);
+
+	if (!front->newest || front->head != head) {
+		front_close(cache, front);
+		front->head = head;
+		front->first = cache_entry_at(cache, head)->list.next;
+		front->newest = cache_entry_at(cache, front->first);
+		cache->accounts[account].listed_classes[entry->object_class / 64] |= UINT64_C(1)
+			<< (entry->object_class % 64);
+	}
+	entry->list.prev = head;
+	entry->list.next = front->first;
+	front->newest->list.prev = number;
+	front->first = number;
+	front->newest = entry;
+	stamp_entry(entry, ++cache->stamp);
+}
+
+void cache_unlock_all(struct cache *cache, const uint32_t *entries, uint32_t entry_count, uint32_t count)
+{
+	struct front front = { 0 };
+	uint64_t units = 0;
+	uint32_t account, freed = 0;
+
+	if (count == 0 || entry_count == 0)
+		return;
+	account = cache_account_now(cache, cache_entry_at(cache, entries[0]));
+	cache->locks -= (uint64_t)entry_count * count;
+	for (uint32_t i = entry_count; i > 0; i--) {
+		uint32_t number = entries[i - 1];
+		struct cache_entry *entry = cache_entry_at(cache, number);
+
+		assert(entries_held(entry) && entries_locks(entry) >= count);
+		if (KVR_UNLIKELY(
+			    entry->stamp)) { /* it is temporary: it has a place of its own, which may be the front */
+			front_close(cache, &front);
+			let_go(cache, number, count);
+			continue;
+		}
+		entry->holds -= count;
+		if (entry->holds > 0)
+			continue;
+		front_add(cache, &front, account, number, entry);
+		units += entry->units;
+		freed++;
+	}
+	front_close(cache, &front);
+	cache->evictable_units += units;
+	cache->accounts[account].evictable_units += units;
+	cache->held_chunks -= freed;
+}
+
 void cache_pin(struct cache *cache, uint32_t entry)
 {
 	assert(!entries_held(cache_entry_at(cache, entry)) || entries_pins(cache_entry_at(cache, entry)) < UINT32_MAX);

@@ -174,6 +174,8 @@ void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry
 /* count must not exceed the locks taken: who holds what is the session's book, checked there; a debug assertion
  * here. */
 void cache_unlock(struct cache *cache, uint32_t entry, uint32_t count);
+/* The same for `entry_count` entries of one space, from the last to the first, which may be named twice. */
+void cache_unlock_all(struct cache *cache, const uint32_t *entries, uint32_t entry_count, uint32_t count);
 void cache_pin(struct cache *cache, uint32_t entry);
 void cache_unpin(struct cache *cache, uint32_t entry);
 /* Makes an entry that is not held the most recently used one. */

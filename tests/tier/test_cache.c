@@ -334,6 +334,70 @@ static void holds_are_counted_and_the_last_one_makes_a_chunk_evictable(void **st
 	store_fini(&store);
 }
 
+#define CHAIN 8
+
+/* Chunks 0 to 7, held in different ways: 2 and 5 temporary, 3 pinned, 6 locked once more. */
+static void hold_a_chain(struct store *store, uint32_t entries[CHAIN])
+{
+	store_init(store, 65536, CHAIN, 1, NULL);
+	for (uint32_t i = 0; i < CHAIN; i++)
+		entries[i] = store_put(store, store->space, i, 0);
+	cache_lock_all(store->cache, entries, CHAIN, 2);
+	cache_make_temporary(store->cache, entries[2]);
+	cache_make_temporary(store->cache, entries[5]);
+	cache_pin(store->cache, entries[3]);
+	cache_lock(store->cache, entries[6], 1);
+}
+
+/* Lets go of what is still held, and takes one after the other: the order in which they went. */
+static void order_of_a_chain(struct store *store, const uint32_t entries[CHAIN], uint32_t order[CHAIN])
+{
+	l1_ref objects[CHAIN];
+
+	assert_int_equal(store_stats(store).locks, 1);
+	assert_int_equal(store_stats(store).held_chunks, 2);
+	assert_int_equal(cache_verify(store->cache, false), 0);
+	cache_unpin(store->cache, entries[3]);
+	cache_unlock_all(store->cache, &entries[6], 1, 1);
+	assert_int_equal(cache_verify(store->cache, true), 0);
+	for (uint32_t n = 0; n < CHAIN; n++) {
+		bool there[CHAIN];
+
+		for (uint64_t i = 0; i < CHAIN; i++)
+			there[i] = store_find(store, store->space, i) != CACHE_NONE;
+		objects[n] = cache_reserve(store->cache, 0, store->object_class, 0, 1);
+		assert_int_not_equal(objects[n], 0);
+		for (uint32_t i = 0; i < CHAIN; i++) {
+			if (there[i] && store_find(store, store->space, i) == CACHE_NONE)
+				order[n] = i;
+		}
+	}
+	for (uint32_t n = 0; n < CHAIN; n++)
+		cache_abort(store->cache, objects[n]);
+	store_fini(store);
+}
+
+static void unlocking_many_is_unlocking_each_from_the_last_on(void **state)
+{
+	uint32_t entries[CHAIN], each[CHAIN], many[CHAIN];
+	struct store store;
+
+	(void)state;
+	hold_a_chain(&store, entries);
+	for (uint32_t i = CHAIN; i > 0; i--)
+		cache_unlock(store.cache, entries[i - 1], 2);
+	order_of_a_chain(&store, entries, each);
+	hold_a_chain(&store, entries);
+	cache_unlock_all(store.cache, entries, 0, 2);
+	cache_unlock_all(store.cache, entries, CHAIN, 0);
+	cache_unlock_all(store.cache, entries, CHAIN, 2);
+	order_of_a_chain(&store, entries, many);
+	assert_memory_equal(each, many, sizeof(each));
+	assert_int_equal(many[0], 5); /* what is temporary, the end of the chain first; then the end of the rest */
+	assert_int_equal(many[1], 2);
+	assert_int_equal(many[2], 7);
+}
+
 static bool is_two(void *context, uint32_t model)
 {
 	(void)context;
@@ -427,6 +491,7 @@ int main(void)
 		cmocka_unit_test(a_space_lives_while_it_is_referenced_or_has_chunks),
 		cmocka_unit_test(spaces_run_out_with_an_answer),
 		cmocka_unit_test(holds_are_counted_and_the_last_one_makes_a_chunk_evictable),
+		cmocka_unit_test(unlocking_many_is_unlocking_each_from_the_last_on),
 		cmocka_unit_test(clearing_takes_only_the_models_that_are_wanted),
 		cmocka_unit_test(verify_notices_what_is_wrong),
 	};

@@ -255,6 +255,30 @@ static void step_let_go(struct world *world)
 	}
 }
 
+/* One lock each of some of a space; one that has more may be among them twice. */
+static void step_let_go_many(struct world *world)
+{
+	uint32_t space = pick(world, SPACES), most = 1 + pick(world, 40), count = 0;
+	uint32_t entries[41], digests[41];
+
+	for (uint32_t digest = pick(world, DIGESTS); digest < DIGESTS && count < most; digest++) {
+		uint32_t locks = world->chunks[space][digest].locks;
+
+		for (uint32_t i = 0; i < locks && i < 2 && (i == 0 || pick(world, 4) == 0); i++) {
+			entries[count] = find(world, space, digest);
+			digests[count++] = digest;
+		}
+	}
+	cache_unlock_all(world->cache, entries, count, 1);
+	while (count > 0) {
+		struct model_chunk *chunk = &world->chunks[space][digests[--count]];
+
+		chunk->locks--;
+		if (!held(chunk))
+			chunk->stamp = ++world->stamp;
+	}
+}
+
 static void step_match(struct world *world)
 {
 	uint8_t digests[100][CACHE_DIGEST_BYTES];
@@ -414,7 +438,8 @@ static void run(uint64_t seed, bool one_class, bool same_hash)
 {
 	static void (*const steps[])(struct world *) = { step_reserve, step_reserve, step_reserve, step_reserve,
 		step_publish, step_publish, step_publish, step_publish, step_publish, step_abort, step_hold, step_hold,
-		step_let_go, step_let_go, step_match, step_clear, step_background, step_memory, step_space };
+		step_let_go, step_let_go, step_let_go_many, step_match, step_clear, step_background, step_memory,
+		step_space };
 	static struct world world;
 	const struct cache_counters *counters;
 
