@@ -277,18 +277,57 @@ void cache_lock(struct cache *cache, uint32_t entry, uint32_t count)
 	count_held(cache, entry, hold(cache, entry, count));
 }
 
+/* Neighbours on an eviction list that were taken off it: what is before and behind them is linked when no more follow. */
+static void gap_close(struct cache *cache, const struct cache_entry *last, uint32_t prev, uint32_t next)
+{
+	cache_entry_at(cache, prev)->list.next = next;
+	cache_entry_at(cache, next)->list.prev = prev;
+	if (prev == next) /* both are the head */
+		cache_account_of(cache, last)->listed_classes[last->object_class / 64] &= ~(
+			UINT64_C(1) << (last->object_class % 64));
+}
+
 void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry_count, uint32_t count)
 {
+	const struct cache_entry *last = NULL;
+	uint32_t prev = 0, next = 0, taken = 0;
 	uint64_t units = 0;
 
 	if (count == 0 || entry_count == 0)
 		return;
 	for (uint32_t i = 0; i < entry_count; i++) {
-		assert(!entries_held(cache_entry_at(cache, entries[i])) ||
-			entries_locks(cache_entry_at(cache, entries[i])) <= UINT32_MAX - count);
-		assert(cache_entry_at(cache, entries[i])->space == cache_entry_at(cache, entries[0])->space);
-		units += hold(cache, entries[i], count);
+		struct cache_entry *entry = cache_entry_at(cache, entries[i]);
+
+		assert(!entries_held(entry) || entries_locks(entry) <= UINT32_MAX - count);
+		assert(entry->space == cache_entry_at(cache, entries[0])->space);
+		if (entries_held(entry)) {
+			entry->holds += count;
+			continue;
+		}
+		if (!last || entries[i] != next) { /* what a session let go of lies in its order */
+			if (last)
+				gap_close(cache, last, prev, next);
+			last = NULL;
+			prev = entry->list.prev;
+		}
+		if (KVR_UNLIKELY(entries_stamp(entry) < ENTRIES_LASTING)) {
+			if (last)
+				gap_close(cache, last, prev, next);
+			last = NULL;
+			units += hold(cache, entries[i], count);
+			continue;
+		}
+		next = entry->list.next;
+		last = entry;
+		entry->stamp = 0;
+		entry->stamp_high = ENTRIES_HELD;
+		entry->holds = count;
+		units += entry->units;
+		taken++;
 	}
+	if (last)
+		gap_close(cache, last, prev, next);
+	cache->held_chunks += taken;
 	count_held(cache, entries[0], units);
 	cache->locks += (uint64_t)entry_count * count;
 }

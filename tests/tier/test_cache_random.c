@@ -197,6 +197,20 @@ static void step_abort(struct world *world)
 	world->staged[which] = world->staged[--world->staged_count];
 }
 
+/* Some of a space, mostly in the order in which they were let go; held ones among them. */
+static void hold_many(struct world *world, uint32_t space)
+{
+	uint32_t entries[6], held_now = 0, most = 1 + pick(world, 6);
+
+	for (uint32_t digest = pick(world, DIGESTS); digest < DIGESTS && held_now < most; digest++) {
+		if (!world->chunks[space][digest].present || pick(world, 20) == 0)
+			continue;
+		entries[held_now++] = find(world, space, digest);
+		world->chunks[space][digest].locks++;
+	}
+	cache_lock_all(world->cache, entries, held_now, 1);
+}
+
 static void step_hold(struct world *world)
 {
 	uint32_t space = pick(world, SPACES);
@@ -207,7 +221,10 @@ static void step_hold(struct world *world)
 
 	if (entry == CACHE_NONE)
 		return;
-	switch (pick(world, 3)) {
+	switch (pick(world, 6)) {
+	case 3:
+		hold_many(world, space);
+		break;
 	case 0:
 		cache_lock(world->cache, entry, count);
 		chunk->locks += count;
