@@ -83,8 +83,8 @@ struct l2_options {
 	uint32_t sick_after;      /* failures in a row, of loads or of stores, that take a place out; 0: 8 */
 	uint64_t timeout_ns;      /* so does ending nothing of what it has for so long; 0: 10 s */
 	uint64_t seed;            /* of the jitter of probes */
-	/* Of each object that a client brings a checksum is made at once, which goes with its STORE, so that bytes that change in L1 are not
-	 * written. Needs 8 bytes for each 4 KiB of L1, and libxxhash: without it nothing is made. */
+	/* Of each object that a client brings, and that a place takes or may take later (L2_STORE_SECOND_USE), a checksum is made at once,
+	 * which goes with its STORE, so that bytes that change in L1 are not written. Needs 8 bytes for each 4 KiB of L1, and libxxhash: without it nothing is made. */
 	bool sum_arrivals;
 	unsigned sum_threads; /* 0: in the turn (simulator); 1 */
 	uint32_t sum_queue;   /* objects that wait for their checksum: further ones go without; 0: 256 */

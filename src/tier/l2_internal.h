@@ -203,7 +203,7 @@ void l2_store_lose(struct l2 *l2, uint32_t place);
 int l2_sum_init(struct l2 *l2);
 /* Before the adapters' places are freed; harmless when init was not called or failed. */
 void l2_sum_fini(struct l2 *l2);
-/* An object of a client has been published. */
+/* An object of a client has been published, and is or may be written. It has none yet. */
 void l2_sum_begin(struct l2 *l2, uint32_t entry, l1_ref object);
 /* One whose checksum is known has. */
 void l2_sum_set(struct l2 *l2, l1_ref object, uint64_t checksum);

@@ -96,16 +96,22 @@ static bool enqueue(struct l2 *l2, uint32_t place, const struct l2_offer *offer,
 /* False: it is to be offered again. What a place that is out has missed it goes without, when another one has it. */
 static bool enqueue_all(struct l2 *l2, const struct l2_offer *offer, l1_ref object)
 {
-	uint32_t out = 0, dropped = 0;
+	uint32_t out = 0, dropped = 0, taken = 0;
 
 	for (uint32_t i = 0; i < l2->options.adapter_count; i++) {
 		if (l2_place_stores(l2, i)) {
-			dropped += !enqueue(l2, i, offer, object);
+			if (enqueue(l2, i, offer, object))
+				taken++;
+			else
+				dropped++;
 			continue;
 		}
 		out++;
 		kvr_counter_add(&l2->places[i].health.dropped, 1);
 	}
+	/* What is not written now costs no checksum. */
+	if (taken > 0 && !offer->again)
+		l2_sum_begin(l2, offer->entry, object);
 	L2_COUNT(l2, store_dropped, dropped > 0);
 	L2_COUNT(l2, store_dropped_out, out > 0);
 	return dropped == 0 && out < l2->options.adapter_count;
@@ -122,11 +128,12 @@ void l2_offer(struct l2 *l2, const struct l2_offer *offer)
 	if (!object)
 		return;
 	if (!offer->again)
-		l2_sum_begin(l2, offer->entry, object);
+		l2_sum_set(l2, object, L2_SUM_NONE);
 	hash = hash_of(offer->model_key, offer->salt, offer->digest, offer->part);
 	if (offer->again && !unwant(l2, hash))
 		return;
 	if (!offer->again && l2->options.policy == L2_STORE_SECOND_USE) {
+		l2_sum_begin(l2, offer->entry, object);
 		want(l2, hash);
 		return;
 	}

@@ -77,7 +77,6 @@ void l2_sum_begin(struct l2 *l2, uint32_t entry, l1_ref object)
 
 	if (!l2->sums)
 		return;
-	l2_sum_set(l2, object, L2_SUM_NONE);
 	if (!l2_closed(l2) && l2->sum_bytes + bytes <= l2->options.store_bytes_max)
 		sum = pool_take(&l2->sums_pool);
 	if (!sum) {

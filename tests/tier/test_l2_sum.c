@@ -149,6 +149,29 @@ static void objects_that_come_too_fast_go_without(void **state)
 	scene_fini(&scene);
 }
 
+/* The queue of the place is full: they are not written, and their bytes are not read. */
+static void what_no_place_takes_costs_no_checksum(void **state)
+{
+	struct l2_options options = with_sums(L2_STORE_ALL);
+	struct scene scene;
+
+	(void)state;
+	if (!checksum_available())
+		skip();
+	options.store_queue = 3;
+	scene_init(&scene, 16, 1, 1, &options);
+	scene_put(&scene, 0, 8);
+	scene_rest(&scene);
+	assert_int_equal(COUNTER(&scene, store_dropped), 5);
+	assert_int_equal(COUNTER(&scene, summed), 3);
+	assert_int_equal(COUNTER(&scene, sum_skipped), 0);
+	scene_offer(&scene, 7, 0, scene_look(&scene, 7), true);
+	scene_rest(&scene);
+	assert_int_equal(COUNTER(&scene, stored), 4);
+	assert_int_equal(COUNTER(&scene, summed), 3);
+	scene_fini(&scene);
+}
+
 /* CLEAR drops what nobody holds: it waits for those that a checksum is made of. */
 static void clearing_waits_for_checksums_that_are_being_made(void **state)
 {
@@ -219,6 +242,7 @@ int main(void)
 		cmocka_unit_test(what_is_held_goes_when_nobody_holds_it_any_more),
 		cmocka_unit_test(a_store_waits_for_the_checksum_of_its_object),
 		cmocka_unit_test(objects_that_come_too_fast_go_without),
+		cmocka_unit_test(what_no_place_takes_costs_no_checksum),
 		cmocka_unit_test(clearing_waits_for_checksums_that_are_being_made),
 		cmocka_unit_test(an_engine_that_ends_has_let_go_of_what_waited),
 		cmocka_unit_test(missing_memory_is_told),
