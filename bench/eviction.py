@@ -123,6 +123,32 @@ class Arc:
             self.replace(False)
 
 
+class Segmented:
+    """kvraild --eviction segmented: what was not used since it came gives while it is half, and what comes back is known."""
+
+    def __init__(self, capacity):
+        self.capacity, self.evicted = capacity, 0
+        self.fresh, self.reused, self.ghosts = OrderedDict(), OrderedDict(), {}
+
+    def __contains__(self, chunk):
+        return chunk in self.fresh or chunk in self.reused
+
+    def use(self, chunk):
+        if chunk in self:
+            self.fresh.pop(chunk, None)
+            self.reused[chunk] = True
+            self.reused.move_to_end(chunk)
+            return
+        number = self.ghosts.pop(chunk, None)
+        back = number is not None and self.evicted - number <= 2 * self.capacity
+        while len(self.fresh) + len(self.reused) >= self.capacity:
+            segment = self.fresh if 2 * len(self.fresh) >= self.capacity else self.reused
+            gone, _ = segment.popitem(last=False)
+            self.evicted += 1
+            self.ghosts[gone] = self.evicted
+        (self.reused if back else self.fresh)[chunk] = True
+
+
 def hit_rate(policy, requests, order=reversed):
     asked = found = 0
     for chunks in requests:
@@ -142,10 +168,10 @@ def main():
     distinct = len({chunk for chunks in requests for chunk in chunks})
     shares = [float(text) for text in sys.argv[2:]] or [0.5, 1, 2, 5, 10, 20, 50]
     print(f"{len(requests)} requests, {sum(map(len, requests))} chunks, {distinct} distinct")
-    print("share    capacity    LRU      S3-FIFO  ARC      forward")
+    print("share    capacity    LRU      segmented  S3-FIFO  ARC      forward")
     for share in shares:
         capacity = max(16, int(distinct * share / 100))
-        rates = [hit_rate(policy(capacity), requests) for policy in (Lru, S3Fifo, Arc)]
+        rates = [hit_rate(policy(capacity), requests) for policy in (Lru, Segmented, S3Fifo, Arc)]
         rates.append(hit_rate(Lru(capacity), requests, iter))
         print(f"{share:5.1f} %  {capacity:8d}  " + "  ".join(f"{rate:6.2f} %" for rate in rates))
 

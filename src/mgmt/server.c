@@ -111,6 +111,7 @@ static int server_init_cache(struct server *server)
 	options.seed = server->options.seed;
 	options.high_permille = server->options.evict_high_permille;
 	options.low_permille = server->options.evict_low_permille;
+	options.eviction = server->options.eviction;
 	if (server->options.keep)
 		options.keeper = keep_keeper(server->options.keep);
 	return cache_create(&options, &server->cache);

@@ -55,6 +55,7 @@ struct server_options {
 	uint32_t send_depth;                              /* 256 */
 	uint32_t chunks_initial;                          /* of the table: 65536 */
 	uint32_t evict_high_permille, evict_low_permille; /* 1000, 1000: on demand only */
+	enum cache_eviction eviction;                     /* CACHE_EVICT_LRU */
 	uint64_t lock_ttl_ns, session_ttl_ns, silence_ns, registration_grace_ns, handshake_ns;
 	const struct control_tenant *tenants; /* the caller's, unchanged until server_destroy */
 	uint32_t tenant_count;                /* at most CACHE_ACCOUNTS_MAX */

@@ -155,6 +155,11 @@ static void cache_json(const struct status_sources *sources, const struct status
 	number(out, "evicted_chunks", kvr_load_relaxed(&sources->cache->evicted_chunks));
 	number(out, "evicted_bytes", kvr_load_relaxed(&sources->cache->evicted_bytes));
 	number(out, "no_room", kvr_load_relaxed(&sources->cache->no_room));
+	if (cache->segmented) {
+		number(out, "fresh_bytes", cache->fresh_bytes);
+		number(out, "returned", kvr_load_relaxed(&sources->cache->returned));
+		number(out, "evicted_reused", kvr_load_relaxed(&sources->cache->evicted_reused));
+	}
 	if (sources->kept) {
 		number(out, "restored_objects", sources->kept->restored_objects);
 		number(out, "restored_bytes", sources->kept->restored_bytes);

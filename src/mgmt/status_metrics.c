@@ -107,6 +107,8 @@ static void cache_metrics(const struct status_sources *sources, struct text *out
 		ROW(evicted_above_soft, "chunks evicted before others because their tenant was above its soft limit"),
 		ROW(evicted_for_quota, "chunks evicted for others of their tenant, which is at its hard limit"),
 		ROW(quota_refused, "objects that found no room within their tenant's hard limit"),
+		ROW(returned, "chunks that came again soon after they were evicted (--eviction segmented)"),
+		ROW(evicted_reused, "chunks evicted that had been asked for after they came (--eviction segmented)"),
 		ROW(grown, "growths of the chunk table"),
 #undef ROW
 	};
@@ -282,6 +284,8 @@ static void snapshot_metrics(const struct status_snapshot *snapshot, struct text
 		{ "cache_locks", snapshot->cache.locks, "read locks held" },
 		{ "cache_pins", snapshot->cache.pins, "transfers in flight on chunks" },
 		{ "cache_held_chunks", snapshot->cache.held_chunks, "chunks that can't be evicted now" },
+		{ "cache_fresh_bytes", snapshot->cache.fresh_bytes,
+			"bytes of chunks that were not asked for since they came and can be evicted (--eviction segmented)" },
 		{ "cache_spaces", snapshot->cache.spaces, "key spaces in use" },
 		{ "cache_table_bytes", snapshot->cache.table_bytes, "memory of the chunk table" },
 		{ "connections", snapshot->connections, "queue pairs served" },

@@ -170,10 +170,18 @@ static void stamp_entry(struct cache_entry *entry, uint64_t stamp)
 	entry->stamp_high = (uint16_t)(stamp >> 32);
 }
 
+static void mark_listed(struct cache *cache, uint32_t account, const struct cache_entry *entry)
+{
+	cache->accounts[account].listed_classes[entry->reused][entry->object_class / 64] |= UINT64_C(1)
+		<< (entry->object_class % 64);
+	if (KVR_UNLIKELY(cache->segmented) && !entry->reused)
+		cache->fresh_units += entry->units;
+}
+
 void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 {
 	uint32_t account = cache_account_now(cache, entry);
-	uint32_t head = cache_list_head(account, entry->object_class);
+	uint32_t head = cache_list_head(cache, entry->reused, account, entry->object_class);
 	struct cache_entry *first = cache_entry_at(cache, head);
 
 	entry->list.prev = head;
@@ -181,14 +189,14 @@ void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
 	cache_entry_at(cache, first->list.next)->list.prev = number;
 	first->list.next = number;
 	stamp_entry(entry, ++cache->stamp);
-	cache->accounts[account].listed_classes[entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
+	mark_listed(cache, account, entry);
 }
 
 /* Before all other temporary ones, which are at the old end: of a chain that is let go from its end on, the end goes first. */
 static void list_temporary(struct cache *cache, uint32_t number, struct cache_entry *entry)
 {
 	uint32_t account = cache->spaces.spaces[entry->space].account;
-	uint32_t head = cache_list_head(account, entry->object_class);
+	uint32_t head = cache_list_head(cache, CACHE_FRESH, account, entry->object_class);
 	struct cache_entry *list = cache_entry_at(cache, head);
 	uint32_t next = list->objects ? (uint32_t)list->objects : head;
 	struct cache_entry *after = cache_entry_at(cache, next);
@@ -198,16 +206,20 @@ static void list_temporary(struct cache *cache, uint32_t number, struct cache_en
 	cache_entry_at(cache, after->list.prev)->list.next = number;
 	after->list.prev = number;
 	list->objects = number;
+	entry->reused = CACHE_FRESH;
 	stamp_entry(entry, ++cache->temporary_stamp);
-	cache->accounts[account].listed_classes[entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
+	cache->temporary_count++;
+	mark_listed(cache, account, entry);
 }
 
 /* The head's first temporary one goes: the next one is it. */
 static void leave_temporary(struct cache *cache, const struct cache_entry *entry)
 {
-	uint32_t head = cache_list_head(cache->spaces.spaces[entry->space].account, entry->object_class);
+	uint32_t account = cache->spaces.spaces[entry->space].account;
+	uint32_t head = cache_list_head(cache, CACHE_FRESH, account, entry->object_class);
 	struct cache_entry *list = cache_entry_at(cache, head);
 
+	cache->temporary_count--;
 	if (list->objects && cache_entry_at(cache, (uint32_t)list->objects) == entry)
 		list->objects = entry->list.next == head ? 0 : entry->list.next;
 }
@@ -222,8 +234,10 @@ void cache_unlist(struct cache *cache, struct cache_entry *entry)
 	cache_entry_at(cache, prev)->list.next = next;
 	cache_entry_at(cache, next)->list.prev = prev;
 	if (prev == next) /* both are the head: it was the last one */
-		cache_account_of(cache, entry)->listed_classes[entry->object_class / 64] &= ~(
+		cache_account_of(cache, entry)->listed_classes[entry->reused][entry->object_class / 64] &= ~(
 			UINT64_C(1) << (entry->object_class % 64));
+	if (KVR_UNLIKELY(cache->segmented) && !entry->reused)
+		cache->fresh_units -= entry->units;
 }
 
 #define ONE_PIN (UINT64_C(1) << 32)
@@ -275,6 +289,8 @@ void cache_lock(struct cache *cache, uint32_t entry, uint32_t count)
 		return;
 	cache->locks += count;
 	count_held(cache, entry, hold(cache, entry, count));
+	if (cache->segmented)
+		cache_entry_at(cache, entry)->reused = CACHE_REUSED;
 }
 
 /* Neighbours on an eviction list that were taken off it: what is before and behind them is linked when no more follow. */
@@ -283,7 +299,7 @@ static void gap_close(struct cache *cache, const struct cache_entry *last, uint3
 	cache_entry_at(cache, prev)->list.next = next;
 	cache_entry_at(cache, next)->list.prev = prev;
 	if (prev == next) /* both are the head */
-		cache_account_of(cache, last)->listed_classes[last->object_class / 64] &= ~(
+		cache_account_of(cache, last)->listed_classes[CACHE_FRESH][last->object_class / 64] &= ~(
 			UINT64_C(1) << (last->object_class % 64));
 }
 
@@ -295,6 +311,12 @@ void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry
 
 	if (count == 0 || entry_count == 0)
 		return;
+	/* They may be of either segment, one by one. */
+	if (cache->segmented) {
+		for (uint32_t i = 0; i < entry_count; i++)
+			cache_lock(cache, entries[i], count);
+		return;
+	}
 	for (uint32_t i = 0; i < entry_count; i++) {
 		struct cache_entry *entry = cache_entry_at(cache, entries[i]);
 
@@ -359,16 +381,18 @@ static void front_close(struct cache *cache, struct front *front)
 static void front_add(
 	struct cache *cache, struct front *front, uint32_t account, uint32_t number, struct cache_entry *entry)
 {
-	uint32_t head = cache_list_head(account, entry->object_class);
+	uint32_t head = cache_list_head(cache, entry->reused, account, entry->object_class);
 
 	if (!front->newest || front->head != head) {
 		front_close(cache, front);
 		front->head = head;
 		front->first = cache_entry_at(cache, head)->list.next;
 		front->newest = cache_entry_at(cache, front->first);
-		cache->accounts[account].listed_classes[entry->object_class / 64] |= UINT64_C(1)
+		cache->accounts[account].listed_classes[entry->reused][entry->object_class / 64] |= UINT64_C(1)
 			<< (entry->object_class % 64);
 	}
+	if (KVR_UNLIKELY(cache->segmented) && !entry->reused)
+		cache->fresh_units += entry->units;
 	entry->list.prev = head;
 	entry->list.next = front->first;
 	front->newest->list.prev = number;
@@ -446,21 +470,24 @@ void cache_make_temporary(struct cache *cache, uint32_t entry)
 void cache_demote(struct cache *cache, uint32_t entry)
 {
 	struct cache_entry *e = cache_entry_at(cache, entry);
-	uint32_t head = cache_list_head(cache->spaces.spaces[e->space].account, e->object_class);
-	struct cache_entry *last;
+	uint32_t account = cache->spaces.spaces[e->space].account;
+	uint32_t head = cache_list_head(cache, CACHE_FRESH, account, e->object_class);
+	uint32_t prev = cache_entry_at(cache, head)->list.prev;
+	struct cache_entry *last = cache_entry_at(cache, prev);
 	uint64_t stamp;
 
-	if (entries_held(e))
+	if (entries_held(e) || prev == entry)
 		return;
-	last = cache_entry_at(cache, cache_entry_at(cache, head)->list.prev);
-	if (last == e || entries_stamp(last) == 0)
-		return;
-	stamp = entries_stamp(last) - 1;
+	/* Older than all that were listed as used, with room below for those that are demoted after it. */
+	stamp = prev == head ? ENTRIES_LASTING + (UINT64_C(1) << 31) : entries_stamp(last) - 1;
 	cache_unlist(cache, e);
+	e->reused = CACHE_FRESH;
 	e->list.next = head;
-	e->list.prev = cache_entry_at(cache, head)->list.prev;
+	e->list.prev = prev;
 	last->list.next = entry;
 	cache_entry_at(cache, head)->list.prev = entry;
 	/* Just older than the one that was the oldest: among the lists of all classes it comes when that one would. */
 	stamp_entry(e, stamp);
+	cache->temporary_count += stamp < ENTRIES_LASTING;
+	mark_listed(cache, account, e);
 }

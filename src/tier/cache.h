@@ -22,6 +22,11 @@
  * the oldest of all lists is the next victim. Where its pages cannot be cleared for the class that is wanted, that
  * class's own list gives one: a class that has anything evictable always gets room.
  *
+ * Segments (CACHE_EVICT_SEGMENTED): a chunk that came and was not asked for since is fresh; a lock makes it reused, and so does coming
+ * again soon after it was evicted (ghosts.h). The fresh ones give while they are half of what can be evicted, or more, else the reused
+ * ones, the least recently used first in either: what is read once cannot take the place of what is read again and again. After
+ * "Caching strategies to improve disk system performance" (Karedla, Love, Wherry, 1994) and "2Q" (Johnson, Shasha, 1994).
+ *
  * Accounts tell apart whose memory it is (tenants): every model belongs to one, and what its objects take, resident and
  * staged, is counted there. An account may have two limits. Above the soft one its entries are the first to be evicted
  * when anybody needs room. Past the hard one nothing is reserved: its own entries make room, and nobody else's; where
@@ -61,6 +66,8 @@ struct cache_keeper {
 #define CACHE_ACCOUNTS_MAX 128u
 #define CACHE_MODELS_MAX 1024u /* model numbers from here on belong to account 0 */
 
+enum cache_eviction { CACHE_EVICT_LRU, CACHE_EVICT_SEGMENTED };
+
 struct cache_options {
 	struct l1 *l1;           /* stays the caller's, outlives the cache; only the cache calls it from now on */
 	uint32_t accounts;       /* 0: one */
@@ -68,6 +75,7 @@ struct cache_options {
 	uint32_t chunks_initial; /* room for so many entries at start; grows */
 	uint32_t high_permille;  /* cache_evict_step works above this share of L1 in use ... */
 	uint32_t low_permille;   /* ... down to this one; equal or 1000: only on demand */
+	enum cache_eviction eviction;
 	struct cache_keeper keeper;
 	uint64_t seed; /* of the table's hash, for runs that are replayed; 0: from the kernel */
 };
@@ -78,6 +86,9 @@ struct cache_counters { /* written by the owner with kvr_counter_add, read by an
 	uint64_t evicted_above_soft; /* of evicted_chunks: they went before others because of their account's limit */
 	uint64_t evicted_for_quota;  /* of evicted_chunks: they made room for others of their own account */
 	uint64_t quota_refused;      /* objects for which a hard limit left no room */
+	/* CACHE_EVICT_SEGMENTED */
+	uint64_t returned;       /* chunks that came again soon after they were evicted */
+	uint64_t evicted_reused; /* of evicted_chunks: from the reused segment */
 };
 
 struct cache_stats {
@@ -89,7 +100,9 @@ struct cache_stats {
 	uint64_t locks, pins; /* sums over entries */
 	uint64_t held_chunks;
 	uint64_t spaces;
-	uint64_t table_bytes; /* buckets, entries, parts: what L1 costs beside itself */
+	uint64_t table_bytes; /* buckets, entries, parts, ghosts: what L1 costs beside itself */
+	bool segmented;       /* its eviction is CACHE_EVICT_SEGMENTED */
+	uint64_t fresh_bytes; /* CACHE_EVICT_SEGMENTED: of the fresh segment, as far as they are not held */
 };
 
 /* Limits of what an account's objects take, resident and staged, each rounded up to 64 bytes. 0: none. */
@@ -180,7 +193,7 @@ void cache_pin(struct cache *cache, uint32_t entry);
 void cache_unpin(struct cache *cache, uint32_t entry);
 /* Makes an entry that is not held the most recently used one. */
 void cache_touch(struct cache *cache, uint32_t entry);
-/* Makes an entry that is not held the least recently used one of its list: it is kept elsewhere. */
+/* Makes an entry that is not held the least recently used one of its list, and fresh: it is kept elsewhere. */
 void cache_demote(struct cache *cache, uint32_t entry);
 
 /* For an entry that is held: once nobody holds it any more it is evicted before all that is not temporary, the ones that were let

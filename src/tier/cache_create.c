@@ -9,6 +9,10 @@
 #define SLAB_SHIFT 15 /* 2 MiB */
 #define SLAB_SHIFT_MIN 9
 #define BUCKETS_MIN 8
+/* Of L1, for each ghost. */
+#define GHOST_BYTES (UINT64_C(128) << 10)
+#define GHOSTS_MIN 4096
+#define GHOSTS_MAX (UINT32_C(1) << 24)
 
 /* No chunk is smaller than the smallest object, so there are never more entries than that. */
 static uint32_t entries_limit(const struct l1 *l1)
@@ -17,6 +21,15 @@ static uint32_t entries_limit(const struct l1 *l1)
 
 	l1_get_stats(l1, &stats);
 	return (uint32_t)kvr_min_u64(stats.total_bytes / L1_SLOT_BYTES_MIN, UINT32_C(1) << 31);
+}
+
+/* Twice as many as chunks of 256 KiB in a full L1; of smaller ones fewer are known when they come back. */
+static uint32_t ghosts_for(const struct l1 *l1)
+{
+	struct l1_stats stats;
+
+	l1_get_stats(l1, &stats);
+	return (uint32_t)kvr_min_u64(kvr_max_u64(stats.total_bytes / GHOST_BYTES, GHOSTS_MIN), GHOSTS_MAX);
 }
 
 static uint32_t buckets_for(uint32_t chunks)
@@ -58,8 +71,11 @@ static int init_parts(struct cache *cache, const struct cache_options *options, 
 	rc = space_table_init(&cache->spaces, options->spaces_max, cache->key[4]);
 	if (rc)
 		return rc;
+	rc = cache->segmented ? ghosts_init(&cache->ghosts, ghosts_for(options->l1)) : 0;
+	if (rc)
+		return rc;
 	return entries_init(&cache->entries, tuning->slab_shift ? tuning->slab_shift : SLAB_SHIFT,
-		cache->account_count * L1_CLASSES_MAX, initial, limit);
+		cache_segments(cache) * cache->account_count * L1_CLASSES_MAX, initial, limit);
 }
 
 int cache_create_tuned(const struct cache_options *options, const struct cache_tuning *tuning, struct cache **cache_out)
@@ -69,7 +85,8 @@ int cache_create_tuned(const struct cache_options *options, const struct cache_t
 
 	if (!options->l1 || options->spaces_max == 0 || options->spaces_max == CACHE_NONE ||
 		options->high_permille > 1000 || options->low_permille > options->high_permille ||
-		options->accounts > CACHE_ACCOUNTS_MAX || (tuning->slab_shift && tuning->slab_shift < SLAB_SHIFT_MIN) ||
+		options->accounts > CACHE_ACCOUNTS_MAX || options->eviction > CACHE_EVICT_SEGMENTED ||
+		(tuning->slab_shift && tuning->slab_shift < SLAB_SHIFT_MIN) ||
 		(tuning->buckets & (tuning->buckets - 1)) != 0)
 		return -EINVAL;
 	cache = fault_point("cache_create") ? NULL : cache_allocate_memory(sizeof(*cache));
@@ -81,6 +98,7 @@ int cache_create_tuned(const struct cache_options *options, const struct cache_t
 	cache->stamp = ENTRIES_LASTING + (UINT64_C(1) << 32);
 	cache->temporary_stamp = UINT64_C(1) << 32;
 	cache->keeper = options->keeper;
+	cache->segmented = options->eviction == CACHE_EVICT_SEGMENTED;
 	cache->account_count = options->accounts ? options->accounts : 1;
 	cache->hash_mask = tuning->same_hash ? 0 : UINT32_MAX;
 	cache->high_permille = options->high_permille;
@@ -125,6 +143,7 @@ void cache_destroy(struct cache **cache_in)
 	if (cache->entries.slabs)
 		free_objects(cache);
 	entries_fini(&cache->entries);
+	ghosts_fini(&cache->ghosts);
 	space_table_fini(&cache->spaces);
 	free(cache->old.buckets);
 	free(cache->table.buckets);
@@ -178,7 +197,7 @@ static uint64_t memory_bytes(const struct cache *cache)
 	return sizeof(*cache) + sizeof(*cache->counters) + cache->account_count * sizeof(*cache->accounts) +
 		table_bytes(&cache->table) + table_bytes(&cache->old) + space_table_bytes(&cache->spaces) +
 		entries->slabs_held * entries_slab_bytes(entries) + entries->slab_limit * sizeof(void *) +
-		entries->part_slab_limit * sizeof(*entries->part_slabs);
+		entries->part_slab_limit * sizeof(*entries->part_slabs) + ghosts_bytes(&cache->ghosts);
 }
 
 void cache_get_stats(const struct cache *cache, struct cache_stats *stats)
@@ -194,5 +213,7 @@ void cache_get_stats(const struct cache *cache, struct cache_stats *stats)
 		.held_chunks = cache->held_chunks,
 		.spaces = cache->spaces.used,
 		.table_bytes = memory_bytes(cache),
+		.segmented = cache->segmented,
+		.fresh_bytes = cache->fresh_units * CACHE_UNIT_BYTES,
 	};
 }

@@ -46,12 +46,20 @@ static bool has_account(const struct accounts *accounts, uint32_t account)
 	return accounts->bits[account / 64] >> (account % 64) & 1;
 }
 
-/* An eviction list by its number, which is its head's less 1: the account and class that it is of. */
+/* An eviction list by its number, which is its head's less 1: the segment, account and class that it is of. */
 #define LIST_NONE UINT32_MAX
 
 static uint32_t list_class(uint32_t list)
 {
 	return list % L1_CLASSES_MAX;
+}
+
+/* Where the next victim is. What is temporary is fresh, and goes first. */
+static uint32_t segment_to_evict(const struct cache *cache)
+{
+	if (!cache->segmented || cache->temporary_count > 0 || cache->fresh_units * 2 >= cache->evictable_units)
+		return CACHE_FRESH;
+	return CACHE_REUSED;
 }
 
 /* The least recently used entry of a list, 0: none. */
@@ -78,14 +86,14 @@ static bool tried_before(const struct search *search, uint32_t list)
 	return false;
 }
 
-/* Of one account's lists the one whose oldest entry is older than *stamp and than that of all others. */
-static void oldest_list_of(
-	const struct cache *cache, const struct search *search, uint32_t account, uint32_t *best, uint64_t *stamp)
+/* Of one account's lists of a segment the one whose oldest entry is older than *stamp and than that of all others. */
+static void oldest_list_of(const struct cache *cache, const struct search *search, uint32_t segment, uint32_t account,
+	uint32_t *best, uint64_t *stamp)
 {
 	for (uint32_t word = 0; word < L1_CLASSES_MAX / 64; word++) {
-		for (uint64_t bits = cache->accounts[account].listed_classes[word]; bits; bits &= bits - 1) {
+		for (uint64_t bits = cache->accounts[account].listed_classes[segment][word]; bits; bits &= bits - 1) {
 			uint32_t object_class = word * 64 + (uint32_t)__builtin_ctzll(bits);
-			uint32_t list = account * L1_CLASSES_MAX + object_class;
+			uint32_t list = cache_list_head(cache, segment, account, object_class) - 1;
 			uint64_t oldest;
 
 			if (search->object_class != L1_CLASSES_MAX && search->object_class != object_class)
@@ -99,15 +107,25 @@ static void oldest_list_of(
 	}
 }
 
-static uint32_t oldest_list(const struct cache *cache, const struct search *search)
+static uint32_t oldest_list_in(const struct cache *cache, const struct search *search, uint32_t segment)
 {
 	uint32_t best = LIST_NONE;
 	uint64_t stamp = UINT64_MAX;
 
 	for (uint32_t word = 0; word < CACHE_ACCOUNTS_MAX / 64; word++)
 		for (uint64_t bits = search->accounts.bits[word]; bits; bits &= bits - 1)
-			oldest_list_of(cache, search, word * 64 + (uint32_t)__builtin_ctzll(bits), &best, &stamp);
+			oldest_list_of(
+				cache, search, segment, word * 64 + (uint32_t)__builtin_ctzll(bits), &best, &stamp);
 	return best;
+}
+
+/* Of the other segment only where the one that is to give has none for this search. */
+static uint32_t oldest_list(const struct cache *cache, const struct search *search)
+{
+	uint32_t segment = segment_to_evict(cache);
+	uint32_t best = oldest_list_in(cache, search, segment);
+
+	return best == LIST_NONE && cache->segmented ? oldest_list_in(cache, search, CACHE_REUSED - segment) : best;
 }
 
 static void search_account(struct search *search, uint32_t account)
@@ -191,6 +209,12 @@ static void evict_for_room(struct cache *cache, uint32_t number)
 
 	account->evicted++;
 	account->quota_evicted += cache->limits;
+	if (cache->segmented) {
+		const struct cache_entry *entry = cache_entry_at(cache, number);
+
+		ghosts_add(&cache->ghosts, cache_mix_key(cache, entry->space, entry->digest));
+		kvr_counter_add(&cache->counters->evicted_reused, entry->reused);
+	}
 	cache_evict_entry(cache, number);
 	kvr_counter_add(&cache->counters->evicted_chunks, 1);
 }

@@ -6,6 +6,7 @@
 
 #include "tier/cache.h"
 #include "tier/entries.h"
+#include "tier/ghosts.h"
 #include "tier/space.h"
 #include "tier/table.h"
 
@@ -21,9 +22,13 @@ KVR_BEGIN_C
 /* Entries that one reservation evicts for the sake of its account's hard limit. */
 #define CACHE_QUOTA_EVICTIONS 64u
 
+/* What came and was not asked for since, and what was. An entry's `reused` is the number of its segment. */
+enum cache_segment { CACHE_FRESH, CACHE_REUSED, CACHE_SEGMENTS };
+
 /* Units: CACHE_UNIT_BYTES of slots. */
 struct account {
-	uint64_t listed_classes[L1_CLASSES_MAX / 64]; /* bit c: the eviction list of class c is not empty */
+	/* Bit c: the segment's eviction list of class c is not empty. */
+	uint64_t listed_classes[CACHE_SEGMENTS][L1_CLASSES_MAX / 64];
 	uint64_t units, staged_units, evictable_units;
 	uint64_t soft_units, hard_units; /* CACHE_NO_LIMIT: none */
 	struct cache_quota quota;        /* as it was given */
@@ -51,6 +56,11 @@ struct cache {
 	uint32_t last_space, last_account; /* cache_account_now */
 	struct accounts with_soft;         /* those that have a soft limit */
 	uint64_t evictable_units;
+	/* CACHE_EVICT_SEGMENTED. Else all entries are fresh, and neither of these is kept. */
+	bool segmented;
+	uint64_t fresh_units; /* of evictable_units: in the fresh segment */
+	struct ghosts ghosts;
+	uint64_t temporary_count; /* entries with a temporary stamp on the lists */
 	uint64_t staged, staged_bytes;
 	uint64_t chunks, objects, resident_bytes;
 	uint64_t locks, pins, held_chunks;
@@ -106,10 +116,16 @@ static inline uint32_t cache_account_now(struct cache *cache, const struct cache
 	return cache->last_account;
 }
 
-/* The head of the eviction list of an account and class. */
-static inline uint32_t cache_list_head(uint32_t account, uint32_t object_class)
+/* The head of the eviction list of a segment, account and class. */
+static inline uint32_t cache_list_head(
+	const struct cache *cache, uint32_t segment, uint32_t account, uint32_t object_class)
 {
-	return 1 + account * L1_CLASSES_MAX + object_class;
+	return 1 + (segment * cache->account_count + account) * L1_CLASSES_MAX + object_class;
+}
+
+static inline uint32_t cache_segments(const struct cache *cache)
+{
+	return cache->segmented ? CACHE_SEGMENTS : 1;
 }
 
 /* A staged object's owner says whose it is; entries have numbers below 2^31. */
@@ -135,12 +151,18 @@ static inline uint64_t cache_mix(uint64_t a, uint64_t b)
 	return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static inline uint32_t cache_hash(const struct cache *cache, uint32_t space, const uint64_t digest[4])
+/* What a chunk's hash and fingerprint are of. */
+static inline uint64_t cache_mix_key(const struct cache *cache, uint32_t space, const uint64_t digest[4])
 {
 	uint64_t low = cache_mix(digest[0] ^ cache->key[0], digest[1] ^ cache->key[1]);
 	uint64_t high = cache_mix(digest[2] ^ cache->key[2], (digest[3] ^ cache->key[3]) + space);
 
-	return (uint32_t)(low ^ high) & cache->hash_mask;
+	return low ^ high;
+}
+
+static inline uint32_t cache_hash(const struct cache *cache, uint32_t space, const uint64_t digest[4])
+{
+	return (uint32_t)cache_mix_key(cache, space, digest) & cache->hash_mask;
 }
 
 static inline bool cache_entry_is(const struct cache_entry *entry, uint32_t space, const uint64_t digest[4])
@@ -152,7 +174,7 @@ static inline bool cache_entry_is(const struct cache_entry *entry, uint32_t spac
 
 /* The entry, 0: not there. */
 uint32_t cache_lookup(const struct cache *cache, uint32_t space, const uint64_t digest[4], uint32_t hash);
-/* Puts an entry that is on no list and not held at the front of its list, and takes one off it. */
+/* Puts an entry that is on no list and not held at the front of its segment's list, and takes one off it. */
 void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry);
 void cache_unlist(struct cache *cache, struct cache_entry *entry);
 /* Frees the objects of an entry that is not held, and the entry. */

@@ -7,6 +7,9 @@
 
 /* Buckets of an unfinished growth that each new entry moves: growing ends long before the new table is full. */
 #define GROW_BUCKETS_PER_INSERT 2
+/* A chunk that comes back is known while at most twice as many as there are were evicted after it: of 1 to 4 times the best on the trace
+ * of docs/L2.md. */
+#define CACHE_GHOST_CHUNKS 2
 
 static void unstage(struct cache *cache, l1_ref object)
 {
@@ -63,6 +66,10 @@ static uint32_t new_entry(
 	entry->units = 0;
 	entry->absent = (uint8_t)cache->spaces.spaces[space].parts; /* 256 is 0, and 255 after the first object */
 	entry->object_class = (uint8_t)object_class;
+	entry->reused = cache->segmented &&
+		ghosts_take(&cache->ghosts, cache_mix_key(cache, space, digest), CACHE_GHOST_CHUNKS * cache->chunks);
+	if (entry->reused)
+		kvr_counter_add(&cache->counters->returned, 1);
 	cache_list(cache, number, entry);
 	table_insert(&cache->table, hash, number);
 	space_add_chunk(&cache->spaces, space);
@@ -75,7 +82,7 @@ static void add_object(struct cache *cache, uint32_t number, uint32_t part, l1_r
 	struct cache_entry *entry = cache_entry_at(cache, number);
 	struct account *account = cache_account_of(cache, entry);
 	uint64_t units = cache_class_units(cache, l1_class_of(cache->l1, object));
-	uint32_t added = (uint32_t)kvr_min_u64(units, UINT32_MAX - entry->units);
+	uint32_t added = (uint32_t)kvr_min_u64(units, ENTRIES_UNITS_MAX - entry->units);
 
 	cache_entry_objects(cache, entry)[part] = object;
 	l1_set_owner(cache->l1, object, number);
@@ -89,6 +96,8 @@ static void add_object(struct cache *cache, uint32_t number, uint32_t part, l1_r
 		return;
 	cache->evictable_units += added;
 	account->evictable_units += added;
+	if (cache->segmented && !entry->reused)
+		cache->fresh_units += added;
 	cache_touch(cache, number);
 }
 

@@ -4,7 +4,7 @@
 #include "tier/cache_internal.h"
 
 struct totals {
-	uint64_t chunks, objects, bytes, locks, pins, held, listed, evictable_units;
+	uint64_t chunks, objects, bytes, locks, pins, held, listed, evictable_units, fresh_units, temporary;
 	uint64_t account_units[CACHE_ACCOUNTS_MAX], account_evictable_units[CACHE_ACCOUNTS_MAX];
 };
 
@@ -35,7 +35,7 @@ static int verify_objects(const struct cache *cache, uint32_t number, struct tot
 	}
 	totals->objects += present;
 	if (present > 0 && present + entry->absent == parts && has_class &&
-		kvr_min_u64(units, UINT32_MAX) == entry->units)
+		kvr_min_u64(units, ENTRIES_UNITS_MAX) == entry->units)
 		return 0;
 	log_error("cache: entry %u lacks %u objects and counts %u units, and has %u and %lu", number, entry->absent,
 		entry->units, present, (unsigned long)units);
@@ -74,9 +74,10 @@ static int verify_entry(const struct cache *cache, uint32_t number, struct total
 	return verify_objects(cache, number, totals);
 }
 
-static int verify_list(const struct cache *cache, uint32_t account, uint32_t object_class, struct totals *totals)
+static int verify_list(
+	const struct cache *cache, uint32_t segment, uint32_t account, uint32_t object_class, struct totals *totals)
 {
-	uint32_t head = cache_list_head(account, object_class);
+	uint32_t head = cache_list_head(cache, segment, account, object_class);
 	uint32_t prev = head;
 	uint64_t stamp = cache->stamp + 1;
 	uint64_t count = 0;
@@ -86,8 +87,8 @@ static int verify_list(const struct cache *cache, uint32_t account, uint32_t obj
 		const struct cache_entry *entry = cache_entry_at(cache, number);
 
 		if (entry->space == ENTRIES_FREE || entries_held(entry) || entry->object_class != object_class ||
-			cache_space_account(cache, entry->space) != account || entry->list.prev != prev ||
-			entries_stamp(entry) >= stamp || count++ == cache->chunks) {
+			entry->reused != segment || cache_space_account(cache, entry->space) != account ||
+			entry->list.prev != prev || entries_stamp(entry) >= stamp || count++ == cache->chunks) {
 			log_error(
 				"cache: entry %u does not belong where it stands on the eviction list of account %u, class %u",
 				number, account, object_class);
@@ -96,6 +97,8 @@ static int verify_list(const struct cache *cache, uint32_t account, uint32_t obj
 		stamp = entries_stamp(entry);
 		if (stamp < ENTRIES_LASTING && !temporary)
 			temporary = number;
+		totals->temporary += stamp < ENTRIES_LASTING;
+		totals->fresh_units += cache->segmented && segment == CACHE_FRESH ? entry->units : 0;
 		prev = number;
 		number = entry->list.next;
 	}
@@ -105,7 +108,8 @@ static int verify_list(const struct cache *cache, uint32_t account, uint32_t obj
 			object_class);
 		return -EILSEQ;
 	}
-	if ((cache->accounts[account].listed_classes[object_class / 64] >> (object_class % 64) & 1) == (count > 0))
+	if ((cache->accounts[account].listed_classes[segment][object_class / 64] >> (object_class % 64) & 1) ==
+		(count > 0))
 		return 0;
 	log_error("cache: class %u has %lu entries on its list and is marked otherwise", object_class,
 		(unsigned long)count);
@@ -121,6 +125,7 @@ static int verify_totals(const struct cache *cache, const struct totals *totals)
 		totals->bytes == cache->resident_bytes && totals->locks == cache->locks &&
 		totals->pins == cache->pins && totals->held == cache->held_chunks &&
 		totals->listed == totals->chunks - totals->held && totals->evictable_units == cache->evictable_units &&
+		totals->fresh_units == cache->fresh_units && totals->temporary == cache->temporary_count &&
 		totals->chunks == cache->table.used + cache->old.used &&
 		stats.objects == totals->objects + cache->staged &&
 		stats.used_bytes == totals->bytes + cache->staged_bytes)
@@ -167,9 +172,13 @@ int cache_verify(const struct cache *cache, bool expect_idle)
 	for (uint32_t number = cache->entries.heads; number < cache->entries.fresh; number++)
 		if (cache_entry_at(cache, number)->space != ENTRIES_FREE && verify_entry(cache, number, &totals))
 			return -EILSEQ;
-	for (uint32_t list = 0; list < cache->account_count * L1_CLASSES_MAX; list++)
-		if (verify_list(cache, list / L1_CLASSES_MAX, list % L1_CLASSES_MAX, &totals))
+	for (uint32_t list = 0; list < cache_segments(cache) * cache->account_count * L1_CLASSES_MAX; list++) {
+		uint32_t lists = list / L1_CLASSES_MAX;
+
+		if (verify_list(cache, lists / cache->account_count, lists % cache->account_count,
+			    list % L1_CLASSES_MAX, &totals))
 			return -EILSEQ;
+	}
 	if (verify_totals(cache, &totals) || verify_accounts(cache, &totals))
 		return -EILSEQ;
 	if (!expect_idle || (cache->locks == 0 && cache->pins == 0 && cache->staged == 0))

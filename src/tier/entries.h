@@ -17,7 +17,8 @@
 
 KVR_BEGIN_C
 
-#define ENTRIES_PART_SIZES 8    /* lists of 2, 4 .. 256 objects */
+#define ENTRIES_PART_SIZES 8 /* lists of 2, 4 .. 256 objects */
+#define ENTRIES_UNITS_MAX INT32_MAX
 #define ENTRIES_FREE UINT32_MAX /* `space` of an entry that is not in use */
 #define ENTRIES_LASTING \
 	(UINT64_C(1) << 40)     /* stamps from here on: listed as used; below: temporary, all older than these */
@@ -29,7 +30,8 @@ struct cache_entry {
 	uint64_t
 		objects; /* the space has one part: l1_ref; else the handle of the part list. A list's head: its first temporary one */
 	uint32_t space;
-	uint32_t units; /* 64 bytes each, of all its objects' slots */
+	uint32_t units : 31; /* 64 bytes each, of all its objects' slots */
+	uint32_t reused : 1; /* it was asked for after it had come: cache.h, segments */
 	union {
 		struct {
 			uint32_t prev, next; /* next: less recently used; of a free entry: the next free one */

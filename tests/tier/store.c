@@ -11,12 +11,12 @@
 
 #include "base/random.h"
 
-void store_init(
-	struct store *store, uint64_t object_bytes, uint32_t slots, uint32_t parts, const struct cache_tuning *tuning)
+static void init(struct store *store, uint64_t object_bytes, uint32_t slots, uint32_t parts,
+	const struct cache_tuning *tuning, enum cache_eviction eviction)
 {
 	static const struct cache_tuning as_shipped;
 	struct cache_options options = {
-		.spaces_max = 8, .chunks_initial = 64, .high_permille = 1000, .low_permille = 1000
+		.spaces_max = 8, .chunks_initial = 64, .high_permille = 1000, .low_permille = 1000, .eviction = eviction
 	};
 
 	memset(store, 0, sizeof(*store));
@@ -26,6 +26,17 @@ void store_init(
 	options.l1 = store->l1;
 	assert_int_equal(cache_create_tuned(&options, tuning ? tuning : &as_shipped, &store->cache), 0);
 	store->space = store_space(store, 1, 0, parts);
+}
+
+void store_init(
+	struct store *store, uint64_t object_bytes, uint32_t slots, uint32_t parts, const struct cache_tuning *tuning)
+{
+	init(store, object_bytes, slots, parts, tuning, CACHE_EVICT_LRU);
+}
+
+void store_init_segmented(struct store *store, uint64_t object_bytes, uint32_t slots, uint32_t parts)
+{
+	init(store, object_bytes, slots, parts, NULL, CACHE_EVICT_SEGMENTED);
 }
 
 void store_fini(struct store *store)

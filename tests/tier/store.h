@@ -16,6 +16,7 @@ struct store {
 /* L1 of `slots` objects of `object_bytes`, a multiple of 64 KiB, or of 4 KiB below that. tuning may be NULL. */
 void store_init(
 	struct store *store, uint64_t object_bytes, uint32_t slots, uint32_t parts, const struct cache_tuning *tuning);
+void store_init_segmented(struct store *store, uint64_t object_bytes, uint32_t slots, uint32_t parts);
 /* Everything must be idle by now. */
 void store_fini(struct store *store);
 

@@ -158,6 +158,9 @@ static void setup_server(struct world *world)
 		options->evict_high_permille = 900;
 		options->evict_low_permille = 700;
 	}
+	/* Not drawn, so that programs of older seeds stay what they are. */
+	if (random_mix(world->options.seed ^ 0x73656773) % 3 == 0)
+		options->eviction = CACHE_EVICT_SEGMENTED;
 	for (uint32_t t = 0; t < WORLD_TENANTS; t++) {
 		struct control_tenant *tenant = &world->tenants[t];
 

@@ -49,6 +49,12 @@ void status_head(const json_t *status, struct text *out)
 		status_number(status, "cache.chunks"), status_number(status, "cache.chunk_tokens"),
 		status_number(status, "cache.objects"), status_number(status, "cache.staged"),
 		status_number(status, "cache.held_chunks"), status_number(status, "cache.evicted_chunks"));
+	if (json_object_get(json_object_get(status, "cache"), "returned"))
+		text_append(out,
+			"            segmented: %s fresh, %" PRIu64 " came back, %" PRIu64
+			" evicted that had been reused\n",
+			text_size(sizes[0], status_number(status, "cache.fresh_bytes")),
+			status_number(status, "cache.returned"), status_number(status, "cache.evicted_reused"));
 	if (json_is_object(json_object_get(status, "l2")))
 		text_append(out,
 			"  L2        %" PRIu64 " objects written, %" PRIu64 " dropped, %" PRIu64 " failed; %" PRIu64

@@ -67,6 +67,8 @@ static const struct option_spec specs[] = {
 		"percent of L1 in use above which eviction begins by itself; 100: only when a STORE needs room" },
 	{ "evict-low", OPTION_U32, AT(evict_low), 0, "100", "1", "100", "Memory",
 		"percent of L1 in use down to which it goes on" },
+	{ "eviction", OPTION_CHOICE, AT(eviction), 0, "lru", "lru|segmented", NULL, "Memory",
+		"which chunk goes first: the least recently used one; or, with segmented, one that was not asked for since it came, for as long as these are half of L1" },
 	{ "pin-limit", OPTION_U32, AT(pin_limit), 0, "25", "0", "90", "Memory",
 		"percent of L1 that prefixes pinned by kvrailctl pin may take together" },
 

@@ -43,7 +43,7 @@ struct kvraild_settings {
 	uint32_t chunks_initial;
 	char l1_keep[256];
 	uint64_t l1_slice;
-	uint32_t evict_high, evict_low, pin_limit;
+	uint32_t evict_high, evict_low, eviction, pin_limit;
 	char cores[256];
 	uint32_t poll_cores, realtime;
 	uint32_t wait;

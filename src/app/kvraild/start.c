@@ -206,6 +206,7 @@ static int start_server(struct daemon *daemon, char *detail)
 	options.chunks_initial = settings->chunks_initial;
 	options.evict_high_permille = settings->evict_high * 10;
 	options.evict_low_permille = settings->evict_low * 10;
+	options.eviction = (enum cache_eviction)settings->eviction;
 	options.lock_ttl_ns = settings->lock_ttl_ns;
 	options.session_ttl_ns = settings->session_ttl_ns;
 	options.silence_ns = settings->silence_ns;
