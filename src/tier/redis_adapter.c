@@ -301,8 +301,7 @@ static void redis_finish(struct remote *remote)
 				redis_link_close(redis->nodes[i].links[j]);
 }
 
-static const struct remote_calls redis_calls = { redis_has_room, redis_begin, redis_turn, redis_wait, redis_finish,
-	.clears = true };
+static const struct remote_calls redis_calls = { redis_has_room, redis_begin, redis_turn, redis_wait, redis_finish };
 
 /* ---- start and end ---- */
 

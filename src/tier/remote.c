@@ -204,8 +204,6 @@ static int admit(const struct remote *remote, const struct l2_request *request)
 {
 	bool changes = request->operation == L2_STORE || request->operation == L2_REMOVE;
 
-	if (request->operation == L2_CLEAR && !remote->calls->clears)
-		return -EOPNOTSUPP;
 	if (request->operation == L2_CLEAR)
 		return remote->read_only ? -EROFS : 0;
 	if (!object_identity_good(&request->identity))

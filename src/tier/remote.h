@@ -38,8 +38,6 @@ struct remote_calls {
 	void (*wait)(struct remote *remote, uint64_t timeout_ns);
 	/* The end: no memory of a request is touched after it. */
 	void (*finish)(struct remote *remote);
-	/* `begin` takes CLEAR, too. */
-	bool clears;
 };
 
 /* One writer each: the adapter's thread. */

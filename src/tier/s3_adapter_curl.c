@@ -152,7 +152,7 @@ static void s3_finish(struct remote *remote)
 	}
 }
 
-static const struct remote_calls s3_calls = { s3_has_room, s3_begin, s3_turn, s3_wait, s3_finish, .clears = true };
+static const struct remote_calls s3_calls = { s3_has_room, s3_begin, s3_turn, s3_wait, s3_finish };
 
 /* ---- start and end ---- */
 
