@@ -99,7 +99,7 @@ struct nic_device {
 	struct list_node waiting; /* nic_qp.waiting, the thread's own */
 	pthread_mutex_t quiet_lock;
 	pthread_cond_t quiet_changed; /* some queue pair's `stage` */
-	bool moved; /* the address has changed while the port was down: the events thread's */
+	bool moved;                   /* the address has changed while the port was down: the events thread's */
 	struct nic_counters {
 		uint64_t port_errors, address_changes, qp_errors, qps_closed;
 	} counters; /* the events thread's; others read */
