@@ -184,7 +184,7 @@ static void take_reply(struct rig_client *client, const struct ibv_wc *wc)
 		struct rig_reply *reply = &client->replies[client->reply_count % RIG_REPLIES];
 		struct wire_error error;
 
-		reply->length = client->connection.gathers ? wire_first_length(bytes, left) : left;
+		reply->length = client->rig->options.gathers ? wire_first_length(bytes, left) : left;
 		memcpy(reply->bytes, bytes, reply->length);
 		assert_int_equal(wire_header_decode(reply->bytes, reply->length, &reply->header, &error), 0);
 		assert_int_equal(reply->header.length, reply->length);
