@@ -31,13 +31,12 @@ static void keep_error(struct clear_walk *walk, const char *what, const char *na
 /* Whose it is says its header; of one that cannot be told nobody will ever load a byte. */
 static bool wanted(struct clear_walk *walk, int folder, const char *name)
 {
-	const uint8_t *keys = walk->request->memory;
 	uint8_t block[FILE_BLOCK];
 	struct object_header header;
 	ssize_t count;
 	int fd;
 
-	if (!keys)
+	if (!walk->request->memory)
 		return true;
 	fd = openat(folder, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) {
@@ -49,12 +48,8 @@ static bool wanted(struct clear_walk *walk, int folder, const char *name)
 	if (count < 0)
 		keep_error(walk, "read", name, -errno);
 	close(fd);
-	if (count != (ssize_t)sizeof(block) || object_header_decode(block, &header) != 0)
-		return false;
-	for (uint64_t at = 0; at < walk->request->identity.bytes; at += sizeof(header.identity.model_key))
-		if (memcmp(keys + at, header.identity.model_key, sizeof(header.identity.model_key)) == 0)
-			return true;
-	return false;
+	return count == (ssize_t)sizeof(block) && object_header_decode(block, &header) == 0 &&
+		object_is_cleared(walk->request, &header.identity);
 }
 
 /* False: the adapter closes. */

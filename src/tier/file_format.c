@@ -61,13 +61,8 @@ bool file_name_parse(uint16_t fan, const char *file, struct file_name *out)
 
 	if (strlen(file) != HASH_HEX + sizeof(file_suffix) - 1 || strcmp(file + HASH_HEX, file_suffix) != 0)
 		return false;
-	for (int i = 0; i < 32; i++) {
-		int high = hex_value(file[2 * i]), low = hex_value(file[2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			return false;
-		name.hash[i] = (uint8_t)(high << 4 | low);
-	}
+	if (!object_hash_parse(file, name.hash))
+		return false;
 	name.fan = fan;
 	*out = name;
 	return true;

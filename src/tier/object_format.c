@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "protocol/cursor.h"
 #include "tier/checksum.h"
 
@@ -110,6 +111,16 @@ bool object_identity_good(const struct l2_identity *identity)
 	return identity->bytes > 0 && identity->bytes <= OBJECT_BYTES_MAX && identity->reserved == 0;
 }
 
+bool object_is_cleared(const struct l2_request *clear, const struct l2_identity *identity)
+{
+	const uint8_t *keys = clear->memory;
+
+	for (uint64_t at = 0; keys && at < clear->identity.bytes; at += sizeof(identity->model_key))
+		if (memcmp(keys + at, identity->model_key, sizeof(identity->model_key)) == 0)
+			return true;
+	return !keys;
+}
+
 void object_hash(struct digester *digester, const struct l2_identity *identity, uint8_t hash[32])
 {
 	uint8_t bytes[IDENTITY_BYTES];
@@ -118,4 +129,15 @@ void object_hash(struct digester *digester, const struct l2_identity *identity, 
 
 	(void)fits; /* exactly */
 	digester_hash(digester, object_name_domain, sizeof(object_name_domain) - 1, bytes, sizeof(bytes), hash);
+}
+
+bool object_hash_parse(const char *name, uint8_t hash[32])
+{
+	char again[65];
+
+	/* Only as text_hex writes it: of two spellings one would be somebody else's. */
+	if (!text_unhex(hash, 32, name))
+		return false;
+	text_hex(again, hash, 32);
+	return memcmp(again, name, 64) == 0;
 }

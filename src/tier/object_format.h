@@ -54,8 +54,12 @@ KVR_MUST_CHECK int object_header_decode(const uint8_t in[OBJECT_HEADER_BYTES], s
 bool object_identity_equal(const struct l2_identity *a, const struct l2_identity *b);
 /* An object that can be kept: 1 .. OBJECT_BYTES_MAX bytes, reserved fields 0. */
 bool object_identity_good(const struct l2_identity *identity);
+/* A CLEAR (adapter.h) removes such objects. */
+bool object_is_cleared(const struct l2_request *clear, const struct l2_identity *identity);
 /* What its name is made from. */
 void object_hash(struct digester *digester, const struct l2_identity *identity, uint8_t hash[32]);
+/* The hash that 64 lower-case hex digits of a name say. False: they are others; *hash is then undefined. */
+bool object_hash_parse(const char *name, uint8_t hash[32]);
 
 KVR_END_C
 

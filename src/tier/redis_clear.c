@@ -15,42 +15,21 @@
 
 #define PAGES_MAX (UINT64_C(1) << 26) /* of one master: a list that never ends is none */
 #define MAP_TRIES_MAX 8
-#define SAY_INTERVAL_NS (10 * KVR_SECOND)
-
-static bool cut_short(const struct redis *redis)
-{
-	return kvr_load_relaxed(&redis->clear.request->status) == -ECANCELED;
-}
-
-static void keep_status(struct redis *redis, int status)
-{
-	if (!redis->clear.status)
-		redis->clear.status = status;
-}
 
 void redis_clear_begin(struct redis *redis, struct l2_request *request)
 {
 	struct redis_clear *clear = &redis->clear;
 
 	memset(clear, 0, sizeof(*clear));
-	clear->request = request;
+	remote_clear_begin(&clear->book, &redis->remote, request);
 	clear->node = REDIS_NO_NODE;
 	clear->state = redis->cluster ? REDIS_CLEAR_MAP : REDIS_CLEAR_NODE;
-	clear->say_ns = redis->remote.now_ns + SAY_INTERVAL_NS;
 }
 
 static void clear_end(struct redis *redis)
 {
-	struct redis_clear *clear = &redis->clear;
-	struct l2_request *request = clear->request;
-	int status = cut_short(redis) ? -ECANCELED : clear->status;
-
-	log_info("l2 %s: clear: %llu objects removed, %llu keys looked at%s%s", redis->remote.adapter.name,
-		(unsigned long long)clear->removed, (unsigned long long)clear->seen, status ? "; cut short: " : "",
-		status ? strerror(-status) : "");
-	clear->request = NULL;
-	clear->state = REDIS_CLEAR_NONE;
-	remote_end(&redis->remote, request, status, false);
+	redis->clear.state = REDIS_CLEAR_NONE;
+	remote_clear_end(&redis->clear.book, &redis->remote);
 }
 
 /* ---- the map ---- */
@@ -79,17 +58,17 @@ static void map_step(struct redis *redis)
 	if (redis->maps == clear->maps)
 		return;
 	clear->asked = false;
-	if (redis->map_status && ++clear->tries < MAP_TRIES_MAX && !cut_short(redis))
+	if (redis->map_status && ++clear->tries < MAP_TRIES_MAX && !remote_clear_cut_short(&clear->book))
 		return;
 	if (redis->map_status)
-		keep_status(redis, redis->map_status);
+		remote_clear_keep(&clear->book, redis->map_status);
 	else if (!map_whole(redis))
-		keep_status(redis, -EHOSTDOWN);
+		remote_clear_keep(&clear->book, -EHOSTDOWN);
 	if (clear->node != REDIS_NO_NODE) { /* at the end */
 		if (redis->map_changes != clear->map_changes) {
 			remote_complain(&redis->remote,
 				"slots moved while it was cleared: some objects may be left, clear again");
-			keep_status(redis, -EAGAIN);
+			remote_clear_keep(&clear->book, -EAGAIN);
 		}
 		clear_end(redis);
 		return;
@@ -105,11 +84,11 @@ static bool key_found(void *owner, const char *key, uint32_t length)
 	struct redis *redis = owner;
 	struct redis_clear *clear = &redis->clear;
 
-	clear->seen++;
-	if (clear->found_count == REDIS_CLEAR_KEYS)
+	clear->book.seen++;
+	if (clear->book.found_count == REDIS_CLEAR_KEYS)
 		return false;
-	if (redis_key_parse(redis->prefix, key, length, clear->found[clear->found_count]))
-		clear->found_count++;
+	if (redis_key_parse(redis->prefix, key, length, clear->found[clear->book.found_count]))
+		clear->book.found_count++;
 	return true;
 }
 
@@ -117,12 +96,12 @@ static struct redis_job *clear_job(struct redis *redis, struct list_node *free_j
 {
 	struct redis_job *job = KVR_CONTAINER_OF(list_pop_first(free_jobs), struct redis_job, node);
 
-	job->request = redis->clear.request;
+	job->request = redis->clear.book.request;
 	job->command = command;
 	job->hops = job->tries = 0;
 	job->asking = job->damaged = false;
 	job->status = 0;
-	redis->clear.under_way++;
+	redis->clear.book.under_way++;
 	return job;
 }
 
@@ -134,7 +113,7 @@ static void node_begin(struct redis *redis)
 		if (!redis->nodes[i].used || (redis->cluster && !redis->nodes[i].mapped))
 			continue;
 		clear->node = (uint16_t)i;
-		clear->pages = 0;
+		clear->book.pages = 0;
 		memcpy(clear->cursor, "0", 2);
 		clear->state = REDIS_CLEAR_PAGE;
 		return;
@@ -154,7 +133,7 @@ static void page_begin(struct redis *redis)
 
 	if (list_empty(&redis->small_jobs))
 		return;
-	clear->found_count = clear->found_next = 0;
+	clear->book.found_count = clear->book.found_next = 0;
 	redis_scan_init(&clear->scan, key_found, redis);
 	job = clear_job(redis, &redis->small_jobs, REDIS_SCAN);
 	job->slot = REDIS_SLOTS;
@@ -171,7 +150,7 @@ static int page_status(struct redis *redis)
 	if (clear->cursor[0] != '0' && clear->greetings != redis->nodes[clear->node].greetings)
 		return -ECONNRESET;
 	if (clear->scan.cursor[0] != '0' &&
-		(clear->pages >= PAGES_MAX || strcmp(clear->cursor, clear->scan.cursor) == 0)) {
+		(clear->book.pages >= PAGES_MAX || strcmp(clear->cursor, clear->scan.cursor) == 0)) {
 		remote_complain(&redis->remote, "the server's list of keys has no end");
 		return -EIO;
 	}
@@ -182,12 +161,12 @@ static void page_ended(struct redis *redis, int status)
 {
 	struct redis_clear *clear = &redis->clear;
 
-	clear->pages++;
+	clear->book.pages++;
 	if (!status)
 		status = page_status(redis);
 	if (status) {
 		/* The other masters are cleared all the same. */
-		keep_status(redis, status);
+		remote_clear_keep(&clear->book, status);
 		clear->state = REDIS_CLEAR_NODE;
 		return;
 	}
@@ -196,22 +175,13 @@ static void page_ended(struct redis *redis, int status)
 	clear->state = REDIS_CLEAR_REMOVING;
 }
 
-static bool is_of_the_models(const struct l2_request *request, const struct redis_job *job)
-{
-	const uint8_t *keys = request->memory;
-	struct object_header header;
-
-	if (!job->fits || object_header_decode(job->header, &header) != 0)
-		return false;
-	for (uint64_t at = 0; at < request->identity.bytes; at += sizeof(header.identity.model_key))
-		if (memcmp(keys + at, header.identity.model_key, sizeof(header.identity.model_key)) == 0)
-			return true;
-	return false;
-}
-
 bool redis_clear_wants(const struct redis *redis, const struct redis_job *job)
 {
-	return !cut_short(redis) && is_of_the_models(redis->clear.request, job);
+	const struct remote_clear *book = &redis->clear.book;
+	struct object_header header;
+
+	return !remote_clear_cut_short(book) && job->fits && object_header_decode(job->header, &header) == 0 &&
+		object_is_cleared(book->request, &header.identity);
 }
 
 void redis_clear_remove(struct redis *redis, struct redis_job *job)
@@ -227,34 +197,30 @@ void redis_clear_job_ended(struct redis *redis, struct redis_job *job, int statu
 {
 	struct redis_clear *clear = &redis->clear;
 
-	clear->under_way--;
+	clear->book.under_way--;
 	if (job->command == REDIS_SCAN)
 		page_ended(redis, status);
 	else if (status && status != -ENOENT)
-		keep_status(redis, status);
+		remote_clear_keep(&clear->book, status);
 }
 
 static void remove_some(struct redis *redis)
 {
 	struct redis_clear *clear = &redis->clear;
-	bool everything = !clear->request->memory;
+	bool everything = !clear->book.request->memory;
 	struct list_node *free_jobs = everything ? &redis->small_jobs : &redis->value_jobs;
 
-	while (clear->found_next < clear->found_count && !cut_short(redis) && !list_empty(free_jobs)) {
+	while (remote_clear_has_more(&clear->book) && !list_empty(free_jobs)) {
 		struct redis_job *job = clear_job(redis, free_jobs, everything ? REDIS_UNLINK : REDIS_GETRANGE);
 
-		job->found = clear->found_next++;
+		job->found = clear->book.found_next++;
 		redis_job_write(redis, job);
 		redis_route(redis, job);
 	}
-	if ((clear->found_next < clear->found_count && !cut_short(redis)) || clear->under_way > 0)
+	if (remote_clear_has_more(&clear->book) || clear->book.under_way > 0)
 		return;
 	clear->state = clear->cursor[0] == '0' ? REDIS_CLEAR_NODE : REDIS_CLEAR_PAGE;
-	if (redis->remote.now_ns < clear->say_ns)
-		return;
-	clear->say_ns = redis->remote.now_ns + SAY_INTERVAL_NS;
-	log_info("l2 %s: clear goes on: %llu objects removed so far", redis->remote.adapter.name,
-		(unsigned long long)clear->removed);
+	remote_clear_say(&clear->book, &redis->remote);
 }
 
 void redis_clear_step(struct redis *redis)
@@ -264,7 +230,7 @@ void redis_clear_step(struct redis *redis)
 
 	do {
 		before = clear->state;
-		if (before != REDIS_CLEAR_NONE && clear->under_way == 0 && cut_short(redis)) {
+		if (before != REDIS_CLEAR_NONE && clear->book.under_way == 0 && remote_clear_cut_short(&clear->book)) {
 			clear_end(redis);
 			return;
 		}
@@ -287,8 +253,8 @@ bool redis_clear_goes_on(const struct redis *redis)
 		return clear->asked ? redis->maps != clear->maps : !redis->refreshing;
 	return clear->state == REDIS_CLEAR_NODE || clear->state == REDIS_CLEAR_PAGE ||
 		(clear->state == REDIS_CLEAR_REMOVING &&
-			(clear->under_way == 0 ||
-				(clear->found_next < clear->found_count && !cut_short(redis) &&
-					!list_empty(
-						clear->request->memory ? &redis->value_jobs : &redis->small_jobs))));
+			(clear->book.under_way == 0 ||
+				(remote_clear_has_more(&clear->book) &&
+					!list_empty(clear->book.request->memory ? &redis->value_jobs
+										: &redis->small_jobs))));
 }

@@ -17,6 +17,7 @@
 #include "tier/redis_adapter.h"
 #include "tier/redis_protocol.h"
 #include "tier/remote.h"
+#include "tier/remote_clear.h"
 
 KVR_BEGIN_C
 
@@ -123,17 +124,13 @@ enum redis_clear_state {
 };
 
 struct redis_clear {
-	struct l2_request *request;
+	struct remote_clear book;
 	enum redis_clear_state state;
-	int status; /* the first error */
 	uint16_t node;
 	bool asked; /* for the map, when there were `maps` answers */
 	uint32_t maps, tries;
 	uint32_t map_changes;
 	uint32_t greetings; /* when the cursor came */
-	uint32_t under_way; /* jobs */
-	uint32_t found_count, found_next;
-	uint64_t pages, removed, seen, say_ns;
 	char cursor[REDIS_CURSOR_BYTES];
 	struct redis_scan scan;
 	uint8_t found[REDIS_CLEAR_KEYS][32]; /* hashes, of the keys of a page */

@@ -28,27 +28,11 @@ uint32_t redis_key_of_hash(const char *prefix, const uint8_t hash[32], char key[
 	return (uint32_t)length + 64;
 }
 
-static int digit_of(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool redis_key_parse(const char *prefix, const char *key, size_t length, uint8_t hash[32])
 {
 	size_t skip = strnlen(prefix, REDIS_PREFIX_MAX);
 
-	if (length != skip + 64 || memcmp(key, prefix, skip) != 0)
-		return false;
-	for (size_t i = 0; i < 32; i++) {
-		int high = digit_of(key[skip + 2 * i]), low = digit_of(key[skip + 2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			return false;
-		hash[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
+	return length == skip + 64 && memcmp(key, prefix, skip) == 0 && object_hash_parse(key + skip, hash);
 }
 
 void redis_pattern(const char *prefix, char out[REDIS_PATTERN_MAX])

@@ -169,7 +169,7 @@ static bool unlink_ended(struct redis_link *link, struct redis_job *job)
 	if (job->got != RESP_INTEGER)
 		return nonsense(link, "to UNLINK");
 	if (job->request->operation == L2_CLEAR)
-		redis->clear.removed += link->resp.number > 0;
+		redis->clear.book.removed += link->resp.number > 0;
 	end_well(link, job, job->damaged ? job->status : 0, false);
 	return true;
 }

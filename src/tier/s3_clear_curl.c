@@ -15,12 +15,6 @@
 #include "tier/s3_private.h"
 
 #define PAGES_MAX (UINT64_C(1) << 24) /* a list that never ends is none */
-#define SAY_INTERVAL_NS (10 * KVR_SECOND)
-
-static bool cut_short(const struct s3 *s3)
-{
-	return kvr_load_relaxed(&s3->clear.request->status) == -ECANCELED;
-}
 
 /* Of the bucket's keys; "" when the place is a bucket alone. */
 static const char *key_prefix(const struct s3 *s3)
@@ -28,13 +22,6 @@ static const char *key_prefix(const struct s3 *s3)
 	const char *slash = strchr(s3->where, '/');
 
 	return slash ? slash + 1 : "";
-}
-
-static int digit_of(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static bool key_parse(const struct s3 *s3, const char *key, size_t length, uint8_t hash[32])
@@ -45,15 +32,7 @@ static bool key_parse(const struct s3 *s3, const char *key, size_t length, uint8
 	if (length < 64 || length - 64 != (skip ? skip + 1 : 0) || memcmp(key, prefix, skip) != 0 ||
 		(skip && key[skip] != '/'))
 		return false;
-	key += length - 64;
-	for (size_t i = 0; i < 32; i++) {
-		int high = digit_of(key[2 * i]), low = digit_of(key[2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			return false;
-		hash[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
+	return object_hash_parse(key + length - 64, hash);
 }
 
 static bool key_found(void *owner, const char *key, uint32_t length)
@@ -63,7 +42,7 @@ static bool key_found(void *owner, const char *key, uint32_t length)
 
 	if (clear->listed++ == S3_CLEAR_KEYS)
 		return false;
-	clear->found_count += key_parse(s3, key, length, clear->found[clear->found_count]);
+	clear->book.found_count += key_parse(s3, key, length, clear->found[clear->book.found_count]);
 	return true;
 }
 
@@ -72,34 +51,25 @@ void s3_clear_begin(struct s3 *s3, struct l2_request *request)
 	struct s3_clear *clear = &s3->clear;
 
 	memset(clear, 0, sizeof(*clear));
-	clear->request = request;
+	remote_clear_begin(&clear->book, &s3->remote, request);
 	clear->state = S3_CLEAR_PAGE;
-	clear->say_ns = s3->remote.now_ns + SAY_INTERVAL_NS;
 }
 
 static void clear_end(struct s3 *s3)
 {
-	struct s3_clear *clear = &s3->clear;
-	struct l2_request *request = clear->request;
-	int status = cut_short(s3) ? -ECANCELED : clear->status;
-
-	log_info("l2 %s: clear: %llu objects removed, %llu keys looked at%s%s", s3->remote.adapter.name,
-		(unsigned long long)clear->removed, (unsigned long long)clear->seen, status ? "; cut short: " : "",
-		status ? strerror(-status) : "");
-	clear->request = NULL;
-	clear->state = S3_CLEAR_NONE;
-	remote_end(&s3->remote, request, status, false);
+	s3->clear.state = S3_CLEAR_NONE;
+	remote_clear_end(&s3->clear.book, &s3->remote);
 }
 
 static struct s3_job *clear_job(struct s3 *s3, struct list_node *free_jobs, enum s3_verb verb)
 {
 	struct s3_job *job = KVR_CONTAINER_OF(list_pop_first(free_jobs), struct s3_job, node);
 
-	job->request = s3->clear.request;
+	job->request = s3->clear.book.request;
 	job->verb = verb;
 	job->damaged = false;
 	job->tries = 0;
-	s3->clear.under_way++;
+	s3->clear.book.under_way++;
 	return job;
 }
 
@@ -107,7 +77,7 @@ void s3_clear_list_again(struct s3 *s3)
 {
 	struct s3_clear *clear = &s3->clear;
 
-	clear->found_count = clear->found_next = clear->listed = 0;
+	clear->book.found_count = clear->book.found_next = clear->listed = 0;
 	s3_list_init(&clear->list, key_found, s3);
 }
 
@@ -122,7 +92,7 @@ static void page_begin(struct s3 *s3)
 		return;
 	snprintf(whole, sizeof(whole), "%s%s", prefix, *prefix ? "/" : "");
 	if (!s3_list_query(whole, clear->token, clear->query, sizeof(clear->query))) {
-		clear->status = -EIO; /* no token that fits a page's is too long */
+		clear->book.status = -EIO; /* no token that fits a page's is too long */
 		clear_end(s3);
 		return;
 	}
@@ -137,15 +107,16 @@ static void page_ended(struct s3 *s3, int status)
 {
 	struct s3_clear *clear = &s3->clear;
 
-	clear->seen += clear->listed;
+	clear->book.seen += clear->listed;
 	clear->more = clear->list.truncated;
-	if (!status && clear->more && (++clear->pages >= PAGES_MAX || strcmp(clear->token, clear->list.token) == 0)) {
+	if (!status && clear->more &&
+		(++clear->book.pages >= PAGES_MAX || strcmp(clear->token, clear->list.token) == 0)) {
 		remote_complain(&s3->remote, "the server's list of keys has no end");
 		status = -EIO;
 	}
 	if (status) {
-		clear->status = status;
-		clear->found_count = 0;
+		clear->book.status = status;
+		clear->book.found_count = 0;
 		clear->more = false;
 	}
 	memcpy(clear->token, clear->list.token, sizeof(clear->token));
@@ -154,17 +125,11 @@ static void page_ended(struct s3 *s3, int status)
 
 bool s3_clear_wants(const struct s3_job *job)
 {
-	const struct l2_request *request = job->request;
-	const uint8_t *keys = request->memory;
+	const struct remote_clear *book = &job->s3->clear.book;
 	struct object_header header;
 
-	if (cut_short(job->s3) || job->position < OBJECT_HEADER_BYTES ||
-		object_header_decode(job->header, &header) != 0)
-		return false;
-	for (uint64_t at = 0; at < request->identity.bytes; at += sizeof(header.identity.model_key))
-		if (memcmp(keys + at, header.identity.model_key, sizeof(header.identity.model_key)) == 0)
-			return true;
-	return false;
+	return !remote_clear_cut_short(book) && job->position >= OBJECT_HEADER_BYTES &&
+		object_header_decode(job->header, &header) == 0 && object_is_cleared(book->request, &header.identity);
 }
 
 void s3_clear_job_ended(struct s3_job *job, int status)
@@ -172,40 +137,36 @@ void s3_clear_job_ended(struct s3_job *job, int status)
 	struct s3 *s3 = job->s3;
 	struct s3_clear *clear = &s3->clear;
 
-	clear->under_way--;
+	clear->book.under_way--;
 	if (job->verb == S3_LIST)
 		page_ended(s3, status);
-	else if (status && status != -ENOENT && !clear->status)
-		clear->status = status;
+	else if (status && status != -ENOENT)
+		remote_clear_keep(&clear->book, status);
 	else if (job->verb == S3_DELETE && !status)
-		clear->removed++;
+		clear->book.removed++;
 }
 
 static void remove_some(struct s3 *s3)
 {
 	struct s3_clear *clear = &s3->clear;
-	bool everything = !clear->request->memory;
+	bool everything = !clear->book.request->memory;
 	struct list_node *free_jobs = everything ? &s3->small_jobs : &s3->value_jobs;
 
-	while (clear->found_next < clear->found_count && !clear->status && !cut_short(s3) && !list_empty(free_jobs)) {
+	while (remote_clear_has_more(&clear->book) && !clear->book.status && !list_empty(free_jobs)) {
 		struct s3_job *job = clear_job(s3, free_jobs, everything ? S3_DELETE : S3_HEADER);
 
-		job->found = clear->found_next++;
+		job->found = clear->book.found_next++;
 		(void)s3_transfer_prepare(job); /* it fails for a PUT alone */
 		s3_transfer_begin(job);
 	}
-	if ((clear->found_next < clear->found_count && !clear->status) || clear->under_way > 0)
+	if ((clear->book.found_next < clear->book.found_count && !clear->book.status) || clear->book.under_way > 0)
 		return;
-	if (!clear->more || clear->status) {
+	if (!clear->more || clear->book.status) {
 		clear_end(s3);
 		return;
 	}
 	clear->state = S3_CLEAR_PAGE;
-	if (s3->remote.now_ns < clear->say_ns)
-		return;
-	clear->say_ns = s3->remote.now_ns + SAY_INTERVAL_NS;
-	log_info("l2 %s: clear goes on: %llu objects removed so far", s3->remote.adapter.name,
-		(unsigned long long)clear->removed);
+	remote_clear_say(&clear->book, &s3->remote);
 }
 
 void s3_clear_step(struct s3 *s3)
@@ -215,7 +176,7 @@ void s3_clear_step(struct s3 *s3)
 
 	do {
 		before = clear->state;
-		if (before != S3_CLEAR_NONE && clear->under_way == 0 && cut_short(s3))
+		if (before != S3_CLEAR_NONE && clear->book.under_way == 0 && remote_clear_cut_short(&clear->book))
 			clear_end(s3);
 		else if (before == S3_CLEAR_PAGE)
 			page_begin(s3);

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "tier/object_body.h"
 #include "tier/remote.h"
+#include "tier/remote_clear.h"
 #include "tier/s3_adapter.h"
 #include "tier/s3_list.h"
 
@@ -56,14 +57,10 @@ struct s3_job {
 enum s3_clear_state { S3_CLEAR_NONE, S3_CLEAR_PAGE, S3_CLEAR_LISTING, S3_CLEAR_REMOVING };
 
 struct s3_clear {
-	struct l2_request *request;
+	struct remote_clear book;
 	enum s3_clear_state state;
-	int status;                   /* the first error */
-	bool more;                    /* there is a next page */
-	uint32_t under_way;           /* jobs */
-	uint32_t listed, found_count; /* of the page: keys, and ours among them */
-	uint32_t found_next;
-	uint64_t pages, removed, seen, say_ns;
+	bool more;       /* there is a next page */
+	uint32_t listed; /* keys of the page */
 	struct s3_list list;
 	char token[S3_TOKEN_MAX + 1];
 	char query[3 * S3_TOKEN_MAX + 1024];

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "tier/checksum.h"
+#include "tier/object_format.h"
 
 #define SIM_HEADS 1024u
 #define SIM_DEPTH 64u
@@ -261,23 +262,13 @@ static int do_load(struct sim_adapter *sim, struct l2_request *request)
 	return 0;
 }
 
-static bool in_keys(const struct l2_request *request, const uint8_t *model_key)
-{
-	const uint8_t *keys = request->memory;
-
-	for (uint64_t at = 0; keys && at < request->identity.bytes; at += sizeof(request->identity.model_key))
-		if (memcmp(keys + at, model_key, sizeof(request->identity.model_key)) == 0)
-			return true;
-	return !keys;
-}
-
 static void clear_place(struct sim_place *place, const struct l2_request *request)
 {
 	for (uint32_t i = 0; i < SIM_HEADS; i++) {
 		struct sim_object **link = &place->heads[i];
 
 		while (*link) {
-			if (in_keys(request, (*link)->identity.model_key))
+			if (object_is_cleared(request, &(*link)->identity))
 				drop(place, link);
 			else
 				link = &(*link)->next;

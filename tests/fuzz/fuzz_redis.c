@@ -74,14 +74,14 @@ static void begin_clear(struct world *world, uint32_t number, enum redis_command
 	struct redis *redis = world->redis;
 	struct redis_job *job = &world->jobs[number];
 
-	redis->clear.request = &world->requests[3];
-	redis->clear.request->operation = L2_CLEAR;
-	redis->clear.request->memory = world->model_key;
-	redis->clear.request->identity.bytes = sizeof(world->model_key);
-	redis->clear.under_way++;
+	redis->clear.book.request = &world->requests[3];
+	redis->clear.book.request->operation = L2_CLEAR;
+	redis->clear.book.request->memory = world->model_key;
+	redis->clear.book.request->identity.bytes = sizeof(world->model_key);
+	redis->clear.book.under_way++;
 	memcpy(redis->clear.cursor, "7", 2);
 	redis_scan_init(&redis->clear.scan, key_found, NULL);
-	job->request = redis->clear.request;
+	job->request = redis->clear.book.request;
 	job->command = command;
 	job->slot = REDIS_SLOTS;
 	job->header = world->header[1];
