@@ -31,6 +31,14 @@ static uint32_t handshake_credits(const struct kvr_client *client)
 	return in_flight > 0 && in_flight < CLIENT_CREDITS_MAX ? in_flight + 1 : CLIENT_CREDITS_MAX;
 }
 
+/* What we know and, with this device, have a use for. */
+static uint32_t handshake_features(const struct kvr_client *client)
+{
+	bool gathers = client->device->driver->gathers && !client->options.plain;
+
+	return FEATURE_FLAG_PER_LAYER | (gathers ? FEATURE_SEVERAL_MESSAGES : 0);
+}
+
 void handshake_begin(struct kvr_client *client)
 {
 	uint8_t bytes[WIRE_HEADER_BYTES + 4 * WIRE_NAME_MAX];
@@ -41,9 +49,7 @@ void handshake_begin(struct kvr_client *client)
 	hello.header = connection_header(client, WIRE_HELLO);
 	hello.version_min = WIRE_VERSION_MIN;
 	hello.version_max = WIRE_VERSION_MAX;
-	hello.features = FEATURE_FLAG_PER_LAYER;
-	if (client->device->driver->gathers && !client->options.plain)
-		hello.features |= FEATURE_SEVERAL_MESSAGES;
+	hello.features = handshake_features(client);
 	hello.want_credits = handshake_credits(client);
 	hello.driver = text_of(client->device->driver->name);
 	hello.client = text_of(client->options.user->name);
@@ -73,8 +79,7 @@ static void handshake_take_info(struct kvr_client *client, const struct server_i
 	client->server.server = text_of(client->server_name);
 	client->server.tenant = text_of(client->tenant_name);
 	client->credits = (uint32_t)kvr_min_u64(info->credits, handshake_credits(client));
-	client->gathers = (info->features & FEATURE_SEVERAL_MESSAGES) && client->device->driver->gathers &&
-		!client->options.plain;
+	client->gathers = info->features & handshake_features(client) & FEATURE_SEVERAL_MESSAGES;
 }
 
 static bool handshake_acceptable(struct kvr_client *client)

@@ -170,12 +170,34 @@ static void stamp_entry(struct cache_entry *entry, uint64_t stamp)
 	entry->stamp_high = (uint16_t)(stamp >> 32);
 }
 
-static void mark_listed(struct cache *cache, uint32_t account, const struct cache_entry *entry)
+/* The entry's list is not empty any more; it is. */
+static void mark_class(struct account *account, const struct cache_entry *entry)
 {
-	cache->accounts[account].listed_classes[entry->reused][entry->object_class / 64] |= UINT64_C(1)
-		<< (entry->object_class % 64);
+	account->listed_classes[entry->reused][entry->object_class / 64] |= UINT64_C(1) << (entry->object_class % 64);
+}
+
+static void unmark_class(struct account *account, const struct cache_entry *entry)
+{
+	account->listed_classes[entry->reused][entry->object_class / 64] &= ~(
+		UINT64_C(1) << (entry->object_class % 64));
+}
+
+static void count_fresh(struct cache *cache, const struct cache_entry *entry)
+{
 	if (KVR_UNLIKELY(cache->segmented) && !entry->reused)
 		cache->fresh_units += entry->units;
+}
+
+static void uncount_fresh(struct cache *cache, const struct cache_entry *entry)
+{
+	if (KVR_UNLIKELY(cache->segmented) && !entry->reused)
+		cache->fresh_units -= entry->units;
+}
+
+static void mark_listed(struct cache *cache, uint32_t account, const struct cache_entry *entry)
+{
+	mark_class(&cache->accounts[account], entry);
+	count_fresh(cache, entry);
 }
 
 void cache_list(struct cache *cache, uint32_t number, struct cache_entry *entry)
@@ -234,10 +256,8 @@ void cache_unlist(struct cache *cache, struct cache_entry *entry)
 	cache_entry_at(cache, prev)->list.next = next;
 	cache_entry_at(cache, next)->list.prev = prev;
 	if (prev == next) /* both are the head: it was the last one */
-		cache_account_of(cache, entry)->listed_classes[entry->reused][entry->object_class / 64] &= ~(
-			UINT64_C(1) << (entry->object_class % 64));
-	if (KVR_UNLIKELY(cache->segmented) && !entry->reused)
-		cache->fresh_units -= entry->units;
+		unmark_class(cache_account_of(cache, entry), entry);
+	uncount_fresh(cache, entry);
 }
 
 #define ONE_PIN (UINT64_C(1) << 32)
@@ -299,24 +319,18 @@ static void gap_close(struct cache *cache, const struct cache_entry *last, uint3
 	cache_entry_at(cache, prev)->list.next = next;
 	cache_entry_at(cache, next)->list.prev = prev;
 	if (prev == next) /* both are the head */
-		cache_account_of(cache, last)->listed_classes[CACHE_FRESH][last->object_class / 64] &= ~(
-			UINT64_C(1) << (last->object_class % 64));
+		unmark_class(cache_account_of(cache, last), last);
 }
 
 void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry_count, uint32_t count)
 {
 	const struct cache_entry *last = NULL;
 	uint32_t prev = 0, next = 0, taken = 0;
+	const bool segmented = cache->segmented;
 	uint64_t units = 0;
 
 	if (count == 0 || entry_count == 0)
 		return;
-	/* They may be of either segment, one by one. */
-	if (cache->segmented) {
-		for (uint32_t i = 0; i < entry_count; i++)
-			cache_lock(cache, entries[i], count);
-		return;
-	}
 	for (uint32_t i = 0; i < entry_count; i++) {
 		struct cache_entry *entry = cache_entry_at(cache, entries[i]);
 
@@ -345,10 +359,15 @@ void cache_lock_all(struct cache *cache, const uint32_t *entries, uint32_t entry
 		entry->stamp_high = ENTRIES_HELD;
 		entry->holds = count;
 		units += entry->units;
+		if (KVR_UNLIKELY(segmented))
+			uncount_fresh(cache, entry);
 		taken++;
 	}
 	if (last)
 		gap_close(cache, last, prev, next);
+	/* Only now: until here they were on the lists of what they had been. */
+	for (uint32_t i = 0; KVR_UNLIKELY(segmented) && i < entry_count; i++)
+		cache_entry_at(cache, entries[i])->reused = CACHE_REUSED;
 	cache->held_chunks += taken;
 	count_held(cache, entries[0], units);
 	cache->locks += (uint64_t)entry_count * count;
@@ -388,11 +407,9 @@ static void front_add(
 		front->head = head;
 		front->first = cache_entry_at(cache, head)->list.next;
 		front->newest = cache_entry_at(cache, front->first);
-		cache->accounts[account].listed_classes[entry->reused][entry->object_class / 64] |= UINT64_C(1)
-			<< (entry->object_class % 64);
+		mark_class(&cache->accounts[account], entry);
 	}
-	if (KVR_UNLIKELY(cache->segmented) && !entry->reused)
-		cache->fresh_units += entry->units;
+	count_fresh(cache, entry);
 	entry->list.prev = head;
 	entry->list.next = front->first;
 	front->newest->list.prev = number;

@@ -41,10 +41,9 @@ static void evicted(void *owner, struct file_op *op)
 		kvr_fetch_add(&shard->place->free_bytes, eviction->bytes);
 	} else if (op->result != -ENOENT && op->result != -ENOTDIR) {
 		/* It is still there and counts. As the newest one, so that others are tried first. */
-		file_shard_fail(shard, "cannot evict", eviction->path, op->result);
-		static const struct l2_request now;
-		struct file_use use = file_shard_use(shard, &now);
+		struct file_use use = file_shard_use(shard, &(struct l2_request){ .used_ns = 0 /* now */ });
 
+		file_shard_fail(shard, "cannot evict", eviction->path, op->result);
 		if (file_index_add(shard->index, &eviction->name, eviction->bytes, &use) == 0)
 			index_changed(shard);
 	}

@@ -297,9 +297,8 @@ uint64_t l1_slot_count(const struct l1 *l1)
 	return (uint64_t)l1->page_count * L1_SLOTS_PER_PAGE;
 }
 
-uint64_t l1_slot_index(const struct l1 *l1, l1_ref object)
+uint64_t l1_slot_index(l1_ref object)
 {
-	(void)l1;
 	return (uint64_t)l1_ref_page(object) * L1_SLOTS_PER_PAGE + l1_ref_slot(object);
 }
 

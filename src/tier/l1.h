@@ -97,7 +97,7 @@ uint32_t l1_class_of(const struct l1 *l1, l1_ref object);
 uint32_t l1_area_of(const struct l1 *l1, l1_ref object);
 /* Numbers of objects for tables beside L1: below l1_slot_count, and no other object's while this one is in use. */
 uint64_t l1_slot_count(const struct l1 *l1);
-uint64_t l1_slot_index(const struct l1 *l1, l1_ref object);
+uint64_t l1_slot_index(l1_ref object);
 uint32_t l1_owner(const struct l1 *l1, l1_ref object);
 void l1_set_owner(struct l1 *l1, l1_ref object, uint32_t owner);
 

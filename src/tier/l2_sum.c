@@ -56,7 +56,7 @@ void l2_sum_fini(struct l2 *l2)
 
 static uint64_t *place_of(const struct l2 *l2, l1_ref object)
 {
-	return &l2->sums[l1_slot_index(l2->options.l1, object)];
+	return &l2->sums[l1_slot_index(object)];
 }
 
 uint64_t l2_sum_of(const struct l2 *l2, l1_ref object)
